@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: builds and runs the benchmarks with the same servers at hand as the tests.
 
-use crate::test::Environment;
-use crate::{Result, suites, tools};
+use crate::test::{Environment, traces};
+use crate::{Result, cachesim, suites, tools};
 use std::process::Command;
 
 /// Runs `destage-bench` with these arguments. True if it succeeded.
@@ -9,10 +9,10 @@ use std::process::Command;
 /// # Errors
 /// What is missing for the benchmarks to run at all.
 pub(crate) fn run(arguments: &[String]) -> Result<bool> {
-    // Those of volumes and of mounts take no database and no clients of other languages.
+    // Those of volumes and of mounts take no database and no clients of other languages, and that of the simulator no tools.
     let is_one = |name| arguments.first().is_some_and(|first| first == name);
-    let is_alone = is_one("block") || is_one("mount");
-    if is_alone {
+    let is_alone = is_one("block") || is_one("mount") || is_one("sim");
+    if is_alone && !is_one("sim") {
         tools::ensure()?;
     }
     let environment = Environment::prepare(!is_alone, "release")?;
@@ -23,6 +23,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<bool> {
     if is_one("mount") {
         bench.envs(suites::build()?);
         bench.envs(suites::ceph()?.map(|scripts| ("DESTAGE_CEPH", scripts)));
+    }
+    if is_one("sim") {
+        bench.envs(cachesim::prepare(traces().as_deref())?);
     }
     succeeds(bench.args(arguments))
 }

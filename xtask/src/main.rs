@@ -2,6 +2,7 @@
 
 mod bench;
 mod book;
+mod cachesim;
 mod clients;
 mod faults;
 mod ferretdb;

@@ -191,7 +191,7 @@ impl Environment {
         variables.extend(suites::build()?);
         let mut servers = vec![Server::postgres()?, Server::mariadb()?];
         servers.extend(Server::cephfs()?);
-        variables.extend(traces());
+        variables.extend(traces().map(|folder| (TRACES, folder.display().to_string())));
         Ok(Self::with(variables, servers, profile))
     }
 
@@ -241,16 +241,16 @@ impl Environment {
 
 /// Where the real traces are: the folder that the caller names, or `shared/traces` beside the checkout. They are not part of the
 /// project, so the tests on them say where they miss them.
-fn traces() -> Option<(&'static str, String)> {
-    if std::env::var_os(TRACES).is_some() {
-        return None;
+pub(crate) fn traces() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(TRACES) {
+        return Some(named.into());
     }
     let folder = root().join("../shared/traces");
-    let Ok(folder) = folder.canonicalize() else {
+    let found = folder.canonicalize().ok();
+    if found.is_none() {
         println!("no real traces in {}: the tests on them are left out", folder.display());
-        return None;
-    };
-    Some((TRACES, folder.display().to_string()))
+    }
+    found
 }
 
 const CONTROLS: &str = "destage-engine feature \"controls\"";

@@ -76,12 +76,35 @@ const TOOLS: &[Tool] = &[
     Tool { package: "prometheus", present: || in_path("promtool") },
 ];
 
+/// What only the benchmark of the simulator needs: libCacheSim is built with it.
+const LIBCACHESIM: &[Tool] = &[
+    Tool { package: "git", present: || in_path("git") },
+    Tool { package: "cmake", present: || in_path("cmake") },
+    Tool { package: "make", present: || in_path("make") },
+    Tool { package: "g++", present: || in_path("g++") },
+    Tool { package: "pkg-config", present: || in_path("pkg-config") },
+    Tool { package: "libglib2.0-dev", present: || is_header("glib-2.0/glib.h") },
+    Tool { package: "libzstd-dev", present: || is_header("zstd.h") },
+];
+
 /// Installs what is missing.
 ///
 /// # Errors
 /// Names the packages to install by hand where this user may not, or where the installation failed.
 pub(crate) fn ensure() -> Result<()> {
-    let missing = missing();
+    install_missing(TOOLS)
+}
+
+/// Installs what building libCacheSim takes.
+///
+/// # Errors
+/// As [`ensure`].
+pub(crate) fn ensure_for_libcachesim() -> Result<()> {
+    install_missing(LIBCACHESIM)
+}
+
+fn install_missing(tools: &[Tool]) -> Result<()> {
+    let missing = missing(tools);
     if missing.is_empty() {
         return Ok(());
     }
@@ -97,7 +120,7 @@ pub(crate) fn ensure() -> Result<()> {
         apt_get(&["update".to_owned()]);
         apt_get(&install(&missing));
     }
-    let left = self::missing();
+    let left = self::missing(tools);
     if left.is_empty() {
         Ok(())
     } else {
@@ -105,8 +128,8 @@ pub(crate) fn ensure() -> Result<()> {
     }
 }
 
-fn missing() -> Vec<&'static str> {
-    TOOLS.iter().filter(|tool| !(tool.present)()).map(|tool| tool.package).collect()
+fn missing(tools: &[Tool]) -> Vec<&'static str> {
+    tools.iter().filter(|tool| !(tool.present)()).map(|tool| tool.package).collect()
 }
 
 fn install(packages: &[&str]) -> Vec<String> {

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use clap::Args;
+
 use crate::Result;
+use crate::args::RunArgs;
 use crate::bench::{Bench, Options};
 use crate::cases::CASES;
-use crate::cli::DataArgs;
 use crate::machine::{Machine, output};
 use crate::place;
 use crate::report::Report;
@@ -14,6 +16,39 @@ use crate::servers::{POSTGRES_SETTINGS, postgres_version};
 
 /// Cases that a control run can show: those whose peer is Redis.
 const CONTROLLABLE: [&str; 2] = ["hits", "hset"];
+
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// Small tables, short runs, few pairs: shows that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Run only this case; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = case_name)]
+    pub(crate) only: Vec<String>,
+    /// Rows of the large tables [default: 1000000, with --quick 50000]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rows: Option<u64>,
+    /// Rows of the tables that redis-benchmark works on [default: 100000, with --quick 10000]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) hot_rows: Option<u64>,
+    /// Length of one run, seconds [default: 5, with --quick 1]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) seconds: Option<f64>,
+    /// Pairs of runs per case [default: 5, with --quick 2]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) pairs: Option<usize>,
+    /// Seed of the key streams
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The staleness bound D that Destage is given and held to, seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub(crate) staleness_seconds: u64,
+    /// Put a second redis-server in Destage's place: a sound method shows ratios of 1
+    #[arg(long)]
+    pub(crate) control: bool,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
 
 /// Runs the chosen cases.
 ///
@@ -115,4 +150,12 @@ fn new_report(arguments: &DataArgs, options: &Options, dir: &Path) -> Result<Rep
     };
     eprintln!("{}", report.markdown());
     Ok(report)
+}
+
+fn case_name(text: &str) -> std::result::Result<String, String> {
+    let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
+    if names.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("unknown case: use one of {}", names.join(", ")))
 }

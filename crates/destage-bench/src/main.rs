@@ -1,9 +1,10 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
+//! `sim` runs simulators over traces. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
 //! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
+mod args;
 mod behind;
 mod bench;
 mod bg;
@@ -30,6 +31,7 @@ mod redis_benchmark;
 mod replicas;
 mod report;
 mod servers;
+mod sim;
 mod stats;
 mod tpcc;
 mod wire;
@@ -42,8 +44,9 @@ use std::time::Duration;
 use clap::Parser as _;
 use destage_runtime::exit;
 
-use crate::cli::{Cli, Command, LoadArgs, ProxyArgs, TpccArgs};
+use crate::cli::{Cli, Command, LoadArgs, ProxyArgs};
 use crate::load::{Bound, Load};
+use crate::tpcc::TpccArgs;
 
 /// Failures end the program with their message, so no caller tells them apart.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bg(arguments) => bg::run(&arguments),
         Command::Ycsb(arguments) => ycsb::run(&arguments),
         Command::Replicas(arguments) => replicas::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };

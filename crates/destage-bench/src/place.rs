@@ -51,7 +51,7 @@ pub(crate) fn command_line() -> String {
     while let Some(word) = arguments.next() {
         let name = word.split('=').next().unwrap_or_default();
         match name {
-            "--destage-bin" | "--dir" | "--json" | "--output" => {
+            "--destage-bin" | "--dir" | "--json" | "--output" | "--traces" | "--cachesim" => {
                 if name == word {
                     arguments.next();
                 }

@@ -6,6 +6,7 @@ use destage_core::{Policy, Span};
 use destage_engine::{journal_limit, set_dirty_limit};
 use destage_record::RecordSettings;
 use destage_runtime::sockets::Listen;
+use destage_runtime::tls::ServerFiles;
 use destage_runtime::units::Size;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,12 +45,8 @@ pub struct Settings {
 /// Encryption of the clients' connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// PEM file of the server's certificate chain.
-    pub certificate: PathBuf,
-    /// PEM file of its private key.
-    pub key: PathBuf,
-    /// PEM file of the authority that must have signed the clients' certificates; `None` lets every client in.
-    pub client_ca: Option<PathBuf>,
+    /// What encrypts them.
+    pub files: ServerFiles,
     /// Whether clients may go on without encryption.
     pub optional: bool,
 }

@@ -7,6 +7,7 @@ pub use destage_origins::settings::{DocumentSettings, DomainSettings, TableSetti
 use destage_record::RecordSettings;
 pub use destage_replicas_redis::Places;
 use destage_runtime::sockets::Listen;
+use destage_runtime::tls::ServerFiles;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct Settings {
     pub password: Option<String>,
     /// Serve without a password where one would be asked for.
     pub no_auth: bool,
+    /// Encryption of the clients' connections; `None` for none.
+    pub tls: Option<ServerFiles>,
     /// Most connections at once.
     pub clients_max: usize,
     /// Most bytes that all parked writes may have as the origin holds them; more are not read.
@@ -55,7 +58,7 @@ pub struct Settings {
     pub output_total_bytes_max: usize,
     /// Longest wait of a client for an answer, whatever it waits for, unless its command names another bound.
     pub client_wait: Span,
-    /// How long a client may take to send the password; then it is disconnected.
+    /// How long a client may take to send the password, and to agree on the encryption; then it is disconnected.
     pub handshake_timeout: Span,
     /// Most tokens of `DESTAGE ONCE` at once.
     pub once_tokens_max: usize,
@@ -195,6 +198,7 @@ impl Default for Settings {
             drain_timeout: Span::from_secs(30),
             password: None,
             no_auth: false,
+            tls: None,
             clients_max: 10_000,
             parked_bytes_max: 256 << 20,
             request_bytes_max: 64 << 20,

@@ -4,9 +4,9 @@ use destage_replicas::Stage;
 use destage_replicas_redis::{LogSettings, Places, Replicas};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Redis {
     child: Child,
@@ -64,6 +64,19 @@ fn await_open(log: &Replicas) {
     assert_eq!(said.stage, Stage::Open, "{:?}", log.servers());
 }
 
+/// Waits until so many servers are in force, and no others besides.
+fn await_servers(log: &Replicas, count: usize) {
+    let is_in_force = || {
+        let config = log.config().expect("it is open");
+        config.before.is_empty() && config.now.members.len() == count
+    };
+    let until = Instant::now() + PATIENCE;
+    while !is_in_force() {
+        assert!(Instant::now() < until, "{:?} {:?}", log.config(), log.servers());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn write(log: &Replicas, text: &str) {
     await_open(log);
     let at = log.append(text.as_bytes().into()).expect("it is open");
@@ -83,10 +96,10 @@ fn servers_come_and_go_and_another_owner_finds_everything() {
     write(&log, "a");
     let fourth = Redis::start();
     log.add_server(&fourth.url).expect("it is added");
-    std::thread::sleep(Duration::from_millis(300));
+    await_servers(&log, 4);
     write(&log, "b");
     log.remove_server(servers[0].address()).expect("it is removed");
-    std::thread::sleep(Duration::from_millis(300));
+    await_servers(&log, 3);
     write(&log, "c");
     // Killed, so to speak; and one of the three with it.
     drop(log);

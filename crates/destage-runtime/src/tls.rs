@@ -1,18 +1,23 @@
 //! TLS for both sides of a connection, from PEM files. TLS 1.2 and 1.3.
 
+mod stream;
 mod verify;
 
+use crate::serve_error::ServeError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use verify::AnyName;
+
+pub use rustls::ServerConfig;
+pub use stream::{ServerTls, TlsStream, is_for_now};
 
 /// Who one is: a certificate, with those that vouch for it, and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,31 @@ pub struct TlsError {
     role: &'static str,
     path: PathBuf,
     why: String,
+}
+
+impl From<TlsError> for ServeError {
+    fn from(error: TlsError) -> Self {
+        Self::usage(&error)
+    }
+}
+
+/// What encrypts the connections of a server's clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// Who the server is.
+    pub identity: Identity,
+    /// A PEM file of the authorities, one of which must have signed the clients' certificates; `None` lets every client in.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl ServerFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// As [`server_config`].
+    pub fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        server_config(&self.identity, self.client_ca.as_deref())
+    }
 }
 
 /// The server's side. With `client_ca`, clients must show a certificate that one of those in that PEM file vouches for.

@@ -35,9 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for _ in 0..RUNS {
                 let mut hits = Hits::new(4_096, &[setup])?;
                 let started = processor_seconds();
-                for request in &requests {
-                    hits.request(request)?;
-                }
+                hits.requests(&requests)?;
                 let outcome = hits.finish()[0].1.total().blocks;
                 best = best.max(outcome.all as f64 / (processor_seconds() - started));
                 ratio = outcome.ratio();

@@ -13,6 +13,7 @@ pub mod event;
 pub mod generate;
 pub mod hits;
 pub mod machine;
+mod numbers;
 pub mod replay;
 pub mod report;
 pub mod sweep;

@@ -7,6 +7,10 @@ pub struct Controls {
     pub no_gate: bool,
     /// A host whose session has ended is declared fenced without having been.
     pub no_fence: bool,
+    /// A host is declared fenced in whichever life it is by then.
+    pub any_life: bool,
+    /// News are taken however old they are.
+    pub old_news: bool,
     /// Requests are served after the lease.
     pub ignores_lease: bool,
     /// A host that comes back counts all that it had as still its own.

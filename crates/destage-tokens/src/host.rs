@@ -131,7 +131,7 @@ impl Host {
             settings,
             stage: Stage::Offline,
             lease: Lease::default(),
-            mirror: Mirror::new(settings.host),
+            mirror: Mirror::new(settings.host, settings.controls),
             asks: BTreeMap::new(),
             pins: BTreeMap::new(),
             gates: BTreeMap::new(),
@@ -165,6 +165,12 @@ impl Host {
     #[must_use]
     pub fn held(&self) -> usize {
         self.mirror.mine().len()
+    }
+
+    /// Keys of the store, and files made, of which it knows.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.mirror.len() + self.born.len()
     }
 
     /// What it holds of a token by itself.
@@ -201,8 +207,11 @@ impl Host {
     }
 
     /// The store tells of a change.
+    ///
+    /// Changes come in the order of their revisions from what was loaded last, and none is left out. Those that were told before
+    /// are no harm.
     pub fn event(&mut self, now: Time, event: Event) {
-        self.mirror.set(event.key, event.value, event.revision);
+        self.mirror.hear(event);
         self.step(now);
     }
 
@@ -213,10 +222,9 @@ impl Host {
             Some(reply) if reply.is_done => self.done(inflight, reply.revision),
             Some(reply) => {
                 for (key, found) in reply.found {
-                    match found {
-                        Some((value, rev)) => self.mirror.set(key, Some(value), rev),
-                        None => self.mirror.set_absent(&key),
-                    }
+                    let (value, rev) =
+                        found.map_or((None, reply.revision), |(value, rev)| (Some(value), rev));
+                    self.mirror.set(reply.revision, key, value, rev);
                 }
             }
             None => self.lease.is_load_due = true,

@@ -20,7 +20,8 @@
 //! Who cannot have it says so in the same key; the holder sees that, brings what it has to the origin, and gives it up.
 //!
 //! A holder that is silent loses nothing by that alone. Its lease ends its session; whoever wants its tokens must first *fence*
-//! it, so that nothing of it reaches the origin any more, and says so at the store. From then on its tokens are void, and
+//! it, so that nothing of it reaches the origin any more, and says so at the store, of the life of which that is true and of
+//! no later one. From then on its tokens are void, and
 //! stay where they are until somebody takes one. So a host that comes back finds out what it may still bring to the
 //! origin: that of which its token is still there, since then nobody else has had it.
 #![no_std]
@@ -40,7 +41,7 @@ pub use controls::Controls;
 pub use host::{AskId, Effect, Host, Kept, Need, Stage};
 pub use register::{Entry, Register};
 pub use settings::Settings;
-pub use store::{Event, Put, Store, Txn, TxnReply};
+pub use store::{Event, Put, Snapshot, Store, Txn, TxnReply};
 
 use alloc::sync::Arc;
 
@@ -97,6 +98,8 @@ pub enum Key {
     Host(HostId),
     /// It is alive. Ends with its lease.
     Session(HostId),
+    /// Written whenever it comes: in which of its lives it is. Stays when it dies.
+    Life(HostId),
     /// A token.
     Token(Root),
 }
@@ -111,6 +114,8 @@ pub enum Value {
     },
     /// Nothing but that it is there.
     Session,
+    /// Nothing but when it was written.
+    Life,
     /// Who holds a token, and who wants it.
     Token(Register),
 }

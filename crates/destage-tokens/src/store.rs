@@ -47,6 +47,15 @@ pub struct Event {
     pub revision: Rev,
 }
 
+/// All that there is at a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Snapshot {
+    /// What each key holds, and since when.
+    pub keys: Vec<(Key, Value, Rev)>,
+    /// The store's.
+    pub revision: Rev,
+}
+
 /// A model of the store: see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Store {
@@ -63,8 +72,10 @@ impl Store {
 
     /// What there is.
     #[must_use]
-    pub fn all(&self) -> Vec<(Key, Value, Rev)> {
-        self.keys.iter().map(|(key, (value, rev, _))| (key.clone(), value.clone(), *rev)).collect()
+    pub fn all(&self) -> Snapshot {
+        let keys = self.keys.iter();
+        let keys = keys.map(|(key, (value, rev, _))| (key.clone(), value.clone(), *rev)).collect();
+        Snapshot { keys, revision: self.revision }
     }
 
     /// What a key holds.

@@ -2,8 +2,8 @@
 
 use destage_core::{Span, Time};
 use destage_tokens::{
-    AskId, Controls, Effect, FileId, Host, HostId, Kept, LeaseId, Mode, Need, Root, Settings,
-    Stage, Store,
+    AskId, Controls, Effect, Event, FileId, Host, HostId, Kept, Key, LeaseId, Mode, Need, Root,
+    Settings, Stage, Store, Value,
 };
 use std::collections::BTreeSet;
 
@@ -17,6 +17,11 @@ struct Hosts {
     admitted: Vec<BTreeSet<u64>>,
     now: Time,
     leases: u64,
+    fences: Vec<HostId>,
+    /// All that the store has told.
+    told: Vec<Event>,
+    /// Hears nothing.
+    deaf: Option<usize>,
 }
 
 fn file(number: u8) -> FileId {
@@ -29,14 +34,18 @@ fn change(number: u8) -> Need {
 
 impl Hosts {
     fn new(count: usize) -> Self {
+        Self::with(count, 1_000, Controls::default())
+    }
+
+    fn with(count: usize, tokens_max: usize, controls: Controls) -> Self {
         let settings = |host| Settings {
             host: HostId(host as u128),
             lease: Span::from_secs(15),
             margin: Span::from_secs(2),
             renew_every: Span::from_secs(3),
             retry_after: Span::from_millis(100),
-            tokens_max: 1_000,
-            controls: Controls::default(),
+            tokens_max,
+            controls,
         };
         let mut all = Self {
             hosts: (0..count).map(|host| Host::new(settings(host))).collect(),
@@ -44,6 +53,9 @@ impl Hosts {
             admitted: vec![BTreeSet::new(); count],
             now: Time::from_secs(100),
             leases: 0,
+            fences: Vec::new(),
+            told: Vec::new(),
+            deaf: None,
         };
         let now = all.now;
         all.hosts.iter_mut().for_each(|host| host.start(now));
@@ -55,12 +67,16 @@ impl Hosts {
     /// Everything happens that can, for some seconds.
     fn settle(&mut self) {
         for _ in 0..500 {
-            self.now = self.now + Span::from_millis(20);
-            for host in 0..self.hosts.len() {
-                self.hosts[host].tick(self.now);
-                while let Some(effect) = self.hosts[host].poll() {
-                    self.carry_out(host, effect);
-                }
+            self.go_on();
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.now = self.now + Span::from_millis(20);
+        for host in 0..self.hosts.len() {
+            self.hosts[host].tick(self.now);
+            while let Some(effect) = self.hosts[host].poll() {
+                self.carry_out(host, effect);
             }
         }
     }
@@ -80,19 +96,39 @@ impl Hosts {
             Effect::Txn(txn) => {
                 let (reply, events) = self.store.txn(&txn);
                 self.hosts[at].replied(now, Some(reply));
-                for event in events {
-                    self.hosts.iter_mut().for_each(|host| host.event(now, event.clone()));
-                }
+                self.spread(&events);
             }
             Effect::Admit(ask) => {
                 self.admitted[at].insert(ask.0);
             }
             Effect::Revoke { root, .. } => self.hosts[at].drained(now, &root),
             Effect::Entered => self.hosts[at].recovered(now),
-            Effect::Fence(_) | Effect::Fenced | Effect::Left => {
-                panic!("{effect:?}: nobody is silent")
+            Effect::Fence(host) => self.fences.push(host),
+            Effect::Left => {}
+            Effect::Fenced => panic!("nobody is shut out while it lives"),
+        }
+    }
+
+    /// What has changed is told to everybody but who is deaf.
+    fn spread(&mut self, events: &[Event]) {
+        let now = self.now;
+        self.told.extend_from_slice(events);
+        for event in events {
+            for (at, host) in self.hosts.iter_mut().enumerate() {
+                if self.deaf != Some(at) {
+                    host.event(now, event.clone());
+                }
             }
         }
+    }
+
+    /// A host has lost its lease, and the store has ended it.
+    fn lose(&mut self, at: usize) {
+        let session = Key::Session(HostId(at as u128));
+        let lease = self.store.lease_of(&session).expect("it has one");
+        self.hosts[at].lose();
+        let events = self.store.end(lease);
+        self.spread(&events);
     }
 
     fn ask(&mut self, at: usize, id: u64, needs: &[Need]) {
@@ -132,4 +168,132 @@ fn two_hosts_do_not_wait_for_each_other_through_a_folder_that_covers_what_it_hol
     let second = if first.0 == B { (A, 3) } else { (B, 4) };
     hosts.end(second.0, second.1);
     assert!(hosts.hosts.iter().all(|host| host.asked() == 0));
+}
+
+/// A host hears once more of what it held, after it has read anew what the store holds; since then the key has gone.
+fn is_brought_back_by_old_news(controls: Controls) -> bool {
+    let mut hosts = Hosts::with(2, 1_000, controls);
+    hosts.ask(B, 1, &[change(9)]);
+    hosts.end(B, 1);
+    hosts.ask(A, 2, &[change(1)]);
+    hosts.end(A, 2);
+    assert_eq!(hosts.hosts[A].mode_of(&Root::File(file(1))), Some(Mode::Exclusive));
+    hosts.ask(B, 3, &[change(1)]);
+    hosts.end(B, 3);
+    let now = hosts.now;
+    hosts.hosts[B].leave(now);
+    hosts.settle();
+    assert_eq!(hosts.store.get(&Key::Token(Root::File(file(1)))), None);
+    hosts.hosts[A].unwatched(now);
+    hosts.settle();
+    let now = hosts.now;
+    let is_mine = |event: &&Event| matches!(&event.value, Some(Value::Token(register)) if register.holder(HostId(A as u128)).is_some());
+    for event in hosts.told.clone().iter().filter(is_mine) {
+        hosts.hosts[A].event(now, event.clone());
+    }
+    hosts.hosts[A].mode_of(&Root::File(file(1))).is_some()
+}
+
+#[test]
+fn old_news_after_a_reload_bring_no_token_back() {
+    assert!(!is_brought_back_by_old_news(Controls::default()));
+    assert!(is_brought_back_by_old_news(Controls { old_news: true, ..Controls::default() }));
+}
+
+/// What has gone, and what was made in a directory, is forgotten.
+#[test]
+fn what_a_host_remembers_does_not_grow_with_what_it_has_done() {
+    const TOKENS_MAX: usize = 10;
+    let mut hosts = Hosts::with(2, TOKENS_MAX, Controls::default());
+    let long = |number: u64| FileId::from(number.to_be_bytes());
+    let (mut most, folder) = (0, FileId::from([200][..].to_vec()));
+    for number in 0..300 {
+        let (now, at) = (hosts.now + Span::from_millis(1), (number % 2) as usize);
+        hosts.now = now;
+        let wanted = if number % 3 == 0 { &folder } else { &long(number) };
+        let need =
+            Need { root: Root::File(wanted.clone()), mode: Mode::Exclusive, is_explicit: false };
+        hosts.hosts[at].ask(now, AskId(number), vec![need]);
+        while !hosts.admitted[at].contains(&number) {
+            hosts.go_on();
+        }
+        if number % 3 == 0 {
+            for made in 0..5 {
+                hosts.hosts[at].born(&long(1_000 + number * 10 + made), &folder);
+            }
+        }
+        hosts.hosts[at].ended(now, AskId(number));
+        hosts.go_on();
+        most = most.max(hosts.hosts[at].remembered());
+    }
+    hosts.settle();
+    most = most.max(hosts.hosts[A].remembered());
+    // Each host's tokens and what it has made, and the keys of both hosts.
+    assert!(most < 8 * TOKENS_MAX, "{most} are remembered");
+}
+
+/// A host was shut out, starts again before the store hears of it, and is silent once more by then.
+fn is_declared_of_a_later_life(controls: Controls) -> bool {
+    let mut hosts = Hosts::with(2, 1_000, controls);
+    hosts.ask(B, 1, &[change(9)]);
+    hosts.end(B, 1);
+    hosts.ask(A, 2, &[change(1)]);
+    hosts.end(A, 2);
+    let settings = Settings {
+        host: HostId(A as u128),
+        lease: Span::from_secs(15),
+        margin: Span::from_secs(2),
+        renew_every: Span::from_secs(3),
+        retry_after: Span::from_millis(100),
+        tokens_max: 1_000,
+        controls,
+    };
+    hosts.lose(A);
+    hosts.hosts[A] = Host::new(settings);
+    hosts.ask(B, 3, &[change(1)]);
+    assert_eq!(hosts.fences, [HostId(A as u128)], "the silent one is shut out");
+    // Of the second life the other host hears nothing, and it has ended.
+    hosts.deaf = Some(B);
+    let now = hosts.now;
+    hosts.hosts[A].start(now);
+    hosts.settle();
+    assert_eq!(hosts.hosts[A].stage(), Stage::Online);
+    hosts.lose(A);
+    hosts.hosts[A] = Host::new(settings);
+    let now = hosts.now;
+    hosts.hosts[B].fence_ended(now, HostId(A as u128), true);
+    while let Some(effect) = hosts.hosts[B].poll() {
+        hosts.carry_out(B, effect);
+    }
+    let known = hosts.store.get(&Key::Host(HostId(A as u128))).map(|(value, _)| value.clone());
+    known == Some(Value::Host { is_fenced: true })
+}
+
+#[test]
+fn that_a_host_was_shut_out_is_not_said_of_a_later_life_of_it() {
+    assert!(!is_declared_of_a_later_life(Controls::default()));
+    assert!(is_declared_of_a_later_life(Controls { any_life: true, ..Controls::default() }));
+}
+
+/// A host that has stopped holds on to what it has, and asks for no lease any more.
+#[test]
+fn a_host_that_has_stopped_serves_nothing_and_is_shut_out_like_a_silent_one() {
+    let mut hosts = Hosts::new(2);
+    hosts.ask(B, 1, &[change(9)]);
+    hosts.end(B, 1);
+    hosts.ask(A, 2, &[change(1)]);
+    let now = hosts.now;
+    hosts.hosts[A].stop();
+    assert!(!hosts.hosts[A].may_serve(now) && !hosts.hosts[A].may_change(now));
+    let lease = hosts.store.lease_of(&Key::Session(HostId(A as u128))).expect("it had one");
+    let events = hosts.store.end(lease);
+    hosts.spread(&events);
+    hosts.ask(B, 3, &[change(1)]);
+    assert!(!hosts.admitted[B].contains(&3), "what it holds is waited for");
+    assert_eq!(hosts.fences, [HostId(A as u128)]);
+    let now = hosts.now;
+    hosts.hosts[B].fence_ended(now, HostId(A as u128), true);
+    hosts.settle();
+    assert!(hosts.admitted[B].contains(&3));
+    assert_eq!(hosts.hosts[A].stage(), Stage::Offline);
 }

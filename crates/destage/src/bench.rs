@@ -16,7 +16,7 @@ const MEASURED: &str = "DESTAGE_BIN";
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct BenchArgs {
-    /// What to measure and how: ycsb, bg, tpcc, data, block, mount, or --help for all of them.
+    /// What to measure and how: ycsb, bg, tpcc, data, block, mount, sim, or --help for all of them.
     #[arg(
         required = true,
         trailing_var_arg = true,

@@ -27,6 +27,7 @@ mod server;
 mod shell;
 mod sim;
 mod status;
+mod tls;
 mod top;
 mod values;
 mod words;

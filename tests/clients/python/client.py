@@ -1,11 +1,15 @@
 """redis-py, unmodified, calls what its arguments name and checks each answer.
 
-Usage: client.py PORT PROTOCOL rows|keys|differs [PASSWORD]
+Usage: client.py PORT PROTOCOL rows|keys|differs|large|refused [PASSWORD]
 
 rows: the hashes of the shop. keys: mapped sets, sorted sets and strings, and plain keys, which answer as Redis itself does.
-differs: what rows do that keys of Redis do not.
+differs: what rows do that keys of Redis do not. large: megabytes in one pipeline. refused: nothing, as there is no connection.
+
+The environment may name the PEM files of TLS: CLIENT_TLS_CA is the authority, CLIENT_TLS_OWN.pem and CLIENT_TLS_OWN.key are who
+this client is.
 """
 
+import os
 import sys
 
 import redis
@@ -17,6 +21,14 @@ PORT, PROTOCOL, SECTION = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 PASSWORD = sys.argv[4] if len(sys.argv) > 4 else None
 
 
+def tls():
+    authority, own = os.environ.get("CLIENT_TLS_CA"), os.environ.get("CLIENT_TLS_OWN")
+    if not authority:
+        return {}
+    files = {"ssl_certfile": f"{own}.pem", "ssl_keyfile": f"{own}.key"} if own else {}
+    return {"ssl": True, "ssl_ca_certs": authority, **files}
+
+
 def connect(**more):
     return redis.Redis(
         host="127.0.0.1",
@@ -25,6 +37,7 @@ def connect(**more):
         password=PASSWORD,
         decode_responses=True,
         socket_timeout=30,
+        **tls(),
         **more,
     )
 
@@ -166,6 +179,25 @@ def errors(r):
     check("nothing half executed", r.hget("customers:10", "name"), "Linus")
 
 
+def large(r):
+    """All of it is sent before any of the answers is read."""
+    notes = {f"customers:{1000 + n}": f"{n} " * 1000 for n in range(1500)}
+    pipe = r.pipeline(transaction=False)
+    for key, note in notes.items():
+        pipe.hset(key, mapping={"name": "large", "note": note})
+    check("rows of megabytes", pipe.execute(), [2] * len(notes))
+    for key in notes:
+        pipe.hget(key, "note")
+    check("their notes", pipe.execute(), list(notes.values()))
+
+
+def not_let_in():
+    try:
+        sys.exit(f"PING: not refused, but answered {connect(retry=None).ping()!r}")
+    except redis.ConnectionError:
+        check("no connection", True, True)
+
+
 def rows(r):
     connection(r)
     fields(r)
@@ -182,6 +214,10 @@ def main():
         rows(r)
     elif SECTION == "keys":
         mapped.answers(r, PROTOCOL)
+    elif SECTION == "large":
+        large(r)
+    elif SECTION == "refused":
+        not_let_in()
     elif SECTION == "differs":
         mapped.differs(r, PROTOCOL)
     else:

@@ -3,6 +3,7 @@
 //!
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores, section 4.2.
 
+mod cli;
 mod graph;
 mod link;
 mod lists;
@@ -10,9 +11,9 @@ mod measure;
 mod origin;
 mod tables;
 
+pub(crate) use self::cli::BgArgs;
 use crate::Result;
 use crate::behind::{Behind, count};
-use crate::cli::BgArgs;
 use crate::figure::{Figure, Target};
 use crate::machine::{Machine, output};
 use crate::place;

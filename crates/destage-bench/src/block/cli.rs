@@ -8,7 +8,7 @@ use destage_runtime::units::Bytes;
 use super::bench::Options;
 use super::cases::CASES;
 use crate::Result;
-use crate::cli::RunArgs;
+use crate::args::RunArgs;
 use crate::place;
 
 #[derive(Debug, Args)]
@@ -92,16 +92,14 @@ impl BlockArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
-    use crate::cli::Cli;
 
     #[test]
     fn the_help_lists_every_case() {
-        let mut command = Cli::command();
-        let block = command.find_subcommand_mut("block").expect("the subcommand");
-        let help = block.render_long_help().to_string().replace('\n', " ");
+        let help = BlockArgs::augment_args(clap::Command::new("block"))
+            .render_long_help()
+            .to_string()
+            .replace('\n', " ");
         let words: Vec<&str> = help.split(&[' ', ','][..]).collect();
         for (name, _) in CASES {
             assert!(words.contains(&name), "{name} is missing: {help}");

@@ -4,8 +4,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::ceph::Received;
-use super::cli::Options;
 use super::loads::{self, Done, Once, Share, Start};
+use super::options::Options;
 use super::sides::{Side, Sides};
 use super::table;
 use crate::Result;

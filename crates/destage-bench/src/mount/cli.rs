@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cases::CASES;
+use super::options::Options;
 use crate::Result;
-use crate::cli::RunArgs;
+use crate::args::RunArgs;
 use crate::place;
 
 #[derive(Debug, Args)]
@@ -47,22 +48,6 @@ pub(crate) struct MountArgs {
     pub(crate) run: RunArgs,
 }
 
-/// What a run takes from the arguments.
-#[derive(Debug)]
-pub(crate) struct Options {
-    pub(super) bin: PathBuf,
-    pub(super) time: Duration,
-    pub(super) pairs: usize,
-    pub(super) seed: u64,
-    pub(super) files: u64,
-    pub(super) zipf_mib: u64,
-    pub(super) osds: u32,
-    pub(super) is_quick: bool,
-    pub(super) ceph: Option<PathBuf>,
-    pub(super) filebench: Option<PathBuf>,
-    pub(super) extra: Vec<String>,
-}
-
 fn case_name(text: &str) -> std::result::Result<String, String> {
     let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
     if names.contains(&text) {
@@ -98,16 +83,14 @@ impl MountArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
-    use crate::cli::Cli;
 
     #[test]
     fn the_help_lists_every_case() {
-        let mut command = Cli::command();
-        let mount = command.find_subcommand_mut("mount").expect("the subcommand");
-        let help = mount.render_long_help().to_string().replace('\n', " ");
+        let help = MountArgs::augment_args(clap::Command::new("mount"))
+            .render_long_help()
+            .to_string()
+            .replace('\n', " ");
         let words: Vec<&str> = help.split(&[' ', ','][..]).collect();
         for case in CASES {
             assert!(words.contains(&case.name), "{} is missing: {help}", case.name);

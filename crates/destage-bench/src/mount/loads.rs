@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::ceph;
-use super::cli::Options;
+use super::options::Options;
 use crate::Result;
 use crate::block::clients::Progress;
 use crate::keys::Rng;

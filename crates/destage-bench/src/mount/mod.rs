@@ -7,6 +7,7 @@ mod cases;
 mod ceph;
 mod cli;
 mod loads;
+mod options;
 mod sides;
 mod table;
 
@@ -53,7 +54,7 @@ pub(crate) fn run(arguments: &MountArgs) -> Result<()> {
     report.publish(arguments.run.json.as_deref(), arguments.run.output.as_deref())
 }
 
-fn new_report(options: &cli::Options, dir: &Path) -> Result<Report> {
+fn new_report(options: &options::Options, dir: &Path) -> Result<Report> {
     let mut machine = Machine::look(dir)?;
     let bin = options.bin.to_string_lossy().into_owned();
     for (name, program) in [("Destage", bin.as_str()), ("Ceph", "ceph-fuse"), ("fio", "fio")] {

@@ -10,7 +10,7 @@ use rustix::fs::syncfs;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::ceph::{Ceph, Received};
-use super::cli::Options;
+use super::options::Options;
 use crate::Result;
 
 /// One side of a comparison.

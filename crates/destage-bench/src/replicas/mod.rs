@@ -1,10 +1,12 @@
 //! `destage-bench replicas`: what it costs to have the buffered writes on other servers, and how long a take-over takes.
 
+mod cli;
 mod cost;
 mod take_over;
 
+use self::cli::Part;
+pub(crate) use self::cli::ReplicasArgs;
 use crate::Result;
-use crate::cli::ReplicasArgs;
 use crate::figure::thousands;
 use crate::machine::{Machine, output};
 use crate::place;
@@ -17,17 +19,6 @@ use std::time::Duration;
 /// So many servers hold the log, and so many of them each write.
 const SERVERS: usize = 3;
 const COPIES: usize = 2;
-
-/// A part of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Part {
-    /// YCSB by number of copies
-    Ycsb,
-    /// Acknowledged writes against the journal on the disk
-    Cost,
-    /// From kill -9 to the first acknowledged write
-    TakeOver,
-}
 
 /// Servers of a log.
 struct Servers(Vec<Redis>);

@@ -7,6 +7,7 @@
 //! section 4.3.
 
 mod check;
+mod cli;
 mod direct;
 mod library;
 mod load;
@@ -16,9 +17,9 @@ mod sql;
 mod warm;
 mod worker;
 
+pub(crate) use self::cli::TpccArgs;
 use crate::Result;
 use crate::cases::proxy;
-use crate::cli::TpccArgs;
 use crate::figure::thousands;
 use crate::machine::Machine;
 use crate::place;

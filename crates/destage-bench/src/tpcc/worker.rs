@@ -1,10 +1,10 @@
 //! A process that performs transactions until it is killed, and whoever kills it and looks at what is left.
 
+use super::cli::TpccArgs;
 use super::random::{Input, Random};
 use super::sql::Sql;
 use super::{Domains, Done, Scale, Target as _, check, library, open, scale};
 use crate::Result;
-use crate::cli::TpccArgs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -4,6 +4,7 @@
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores, section 4.1.
 
 mod check;
+mod cli;
 pub(crate) mod copies;
 mod link;
 mod origin;
@@ -11,11 +12,11 @@ mod side;
 mod tables;
 pub(crate) mod workload;
 
+pub(crate) use self::cli::YcsbArgs;
 use crate::Result;
 use crate::behind::{Behind, count};
 use crate::bench::{in_turn, warm};
 use crate::cases::proxy;
-use crate::cli::YcsbArgs;
 use crate::figure::{Figure, Run, Target};
 use crate::keys::Shape;
 use crate::machine::{Machine, output};

@@ -11,7 +11,6 @@ use crate::attach;
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
 use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
 use crate::nbd::server::{Export, Tls};
-use crate::nbd::tls::{Identity, server_config};
 use crate::origin::{self, InTurn, NbdOptions, Origin, OriginIoError, OriginIoErrorKind, Turns};
 use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, ask_coordinator};
 use crate::settings::{Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, VolumeSettings};
@@ -126,9 +125,7 @@ impl Opening {
 
 pub(super) fn tls(settings: &Settings) -> Result<Tls, ServeError> {
     let Some(tls) = &settings.tls else { return Ok(Tls::Off) };
-    let identity = Identity { certificate: tls.certificate.clone(), key: tls.key.clone() };
-    let config = server_config(&identity, tls.client_ca.as_deref())
-        .map_err(|error| ServeError::new(exit::USAGE, error.to_string()))?;
+    let config = tls.files.config()?;
     Ok(if tls.optional { Tls::Optional(config) } else { Tls::Required(config) })
 }
 

@@ -6,7 +6,7 @@
 
 use super::Replacement;
 use super::queues::Queues;
-use super::recall::Recall;
+use super::recall::{Numbered, Recall, Remember};
 use crate::id::UnitId;
 
 /// The paper's T1, and B1 among the remembered.
@@ -15,10 +15,16 @@ const RECENT: usize = 0;
 const FREQUENT: usize = 1;
 
 /// ARC over units of varying size; the paper's page counts are bytes here.
+pub type Arc = ArcOver<Recall<2>>;
+
+/// The same, where the identity of each unit is its number.
+pub type NumberedArc = ArcOver<Numbered<2>>;
+
+/// ARC, whatever finds what it remembers.
 #[derive(Clone, Debug, Default)]
-pub struct Arc {
+pub struct ArcOver<M> {
     queues: Queues<2>,
-    recall: Recall<2>,
+    recall: M,
     /// The paper's p: the bytes that the recent list should have.
     recent_bytes: u64,
     /// The paper's c, as of the last eviction; 0 before.
@@ -29,7 +35,7 @@ pub struct Arc {
     leaving: Option<(usize, u32)>,
 }
 
-impl Arc {
+impl<M: Remember<2>> ArcOver<M> {
     /// Looks for a unit among the remembered; if it is there, adapts and forgets it.
     fn recognise(&mut self, identity: u64) -> Option<usize> {
         let (list, bytes) = self.recall.find(identity)?;
@@ -61,7 +67,7 @@ impl Arc {
     }
 }
 
-impl Replacement for Arc {
+impl<M: Remember<2>> Replacement for ArcOver<M> {
     fn expect(&mut self, identity: u64) {
         self.expected = Some((identity, self.recognise(identity)));
     }
@@ -75,6 +81,11 @@ impl Replacement for Arc {
         };
         self.queues.push(if is_known { FREQUENT } else { RECENT }, unit.0, bytes);
         self.trim();
+    }
+
+    #[inline]
+    fn foresee(&self, unit: UnitId) -> u32 {
+        self.queues.foresee(unit.0) ^ self.recall.foresee(unit)
     }
 
     #[inline]

@@ -148,6 +148,12 @@ impl<const N: usize> Fifos<N> {
         self.marks[unit] = self.marks[unit].with_touches(touches);
     }
 
+    /// See [`super::Replacement::foresee`].
+    #[inline]
+    pub(super) fn foresee(&self, unit: UnitId) -> u32 {
+        self.marks.get(unit).map_or(0, |mark| mark.0.into())
+    }
+
     /// Counts a touch; false if the unit is not present.
     #[inline]
     pub(super) fn count_touch(&mut self, unit: UnitId) -> bool {

@@ -76,6 +76,12 @@ impl Nodes {
         self.0.get(UnitId(unit)).filter(|node| node.queue() != 0)
     }
 
+    /// What is stored of the unit, in a queue or not.
+    #[inline]
+    pub(super) fn foresee(&self, unit: u32) -> u32 {
+        self.0.get(UnitId(unit)).map_or(0, |node| node.packed)
+    }
+
     pub(super) fn get_mut(&mut self, unit: u32) -> Option<&mut Node> {
         self.0.get_mut(UnitId(unit)).filter(|node| node.queue() != 0)
     }

@@ -15,12 +15,12 @@ mod two_q;
 
 use crate::id::UnitId;
 
-pub use arc::Arc;
+pub use arc::{Arc, NumberedArc};
 pub use chosen::Choice;
 pub(crate) use chosen::Chosen;
 pub use s3fifo::S3Fifo;
 pub use single::{Clock, Fifo, Lru, Sieve};
-pub use two_q::TwoQ;
+pub use two_q::{NumberedTwoQ, TwoQ};
 
 /// An identity from a number: spread over all 64 bits, one to one, for what is remembered of evicted units is found by the lower
 /// and told apart by the upper ones (the finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
@@ -44,6 +44,12 @@ pub trait Replacement {
     /// Adds a unit of `bytes` that is not present. Without an identity (a unit that comes back from being pinned, hence in
     /// use) it counts as seen before.
     fn insert(&mut self, unit: UnitId, bytes: u32, identity: Option<u64>);
+
+    /// Looks at what is kept of a unit. What is returned means nothing: reading it for many units ahead of their use brings
+    /// all of it into the processor's caches at once, which one after the other would have to wait for.
+    fn foresee(&self, _unit: UnitId) -> u32 {
+        0
+    }
 
     /// Notes a hit; false if the unit is not present.
     fn touch(&mut self, unit: UnitId) -> bool;

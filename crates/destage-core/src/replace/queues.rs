@@ -38,6 +38,12 @@ impl<const N: usize> Queues<N> {
         }
     }
 
+    /// See [`super::Replacement::foresee`].
+    #[inline]
+    pub(super) fn foresee(&self, unit: u32) -> u32 {
+        self.nodes.foresee(unit)
+    }
+
     /// Which queue holds the unit.
     #[inline]
     pub(super) fn queue_of(&self, unit: u32) -> Option<usize> {

@@ -36,6 +36,11 @@ impl Replacement for S3Fifo {
     }
 
     #[inline]
+    fn foresee(&self, unit: UnitId) -> u32 {
+        self.queues.foresee(unit)
+    }
+
+    #[inline]
     fn touch(&mut self, unit: UnitId) -> bool {
         self.queues.count_touch(unit)
     }

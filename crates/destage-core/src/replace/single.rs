@@ -72,6 +72,11 @@ impl<R: Rule> Replacement for Single<R> {
     }
 
     #[inline]
+    fn foresee(&self, unit: UnitId) -> u32 {
+        self.queue.foresee(unit.0)
+    }
+
+    #[inline]
     fn touch(&mut self, unit: UnitId) -> bool {
         self.rule.touch(&mut Line(&mut self.queue), unit.0)
     }

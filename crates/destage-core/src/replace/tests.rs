@@ -1,6 +1,6 @@
 //! Each policy against a model written from its definition over plain vectors: the same hits, access by access.
 
-use super::{Arc, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve, TwoQ};
+use super::{Arc, Clock, Fifo, Lru, NumberedArc, NumberedTwoQ, Replacement, S3Fifo, Sieve, TwoQ};
 use crate::id::UnitId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -26,6 +26,7 @@ trait Model {
 struct Cache<R> {
     policy: R,
     places: usize,
+    identity: fn(u32) -> u64,
 }
 
 impl<R: Replacement> Model for Cache<R> {
@@ -34,6 +35,7 @@ impl<R: Replacement> Model for Cache<R> {
             return true;
         }
         let bytes_max = self.places as u64 * u64::from(SIZE);
+        let identity = self.identity;
         self.policy.expect(identity(unit));
         while self.policy.bytes() + u64::from(SIZE) > bytes_max {
             let evicted = self.policy.evict(bytes_max).expect("something is present");
@@ -297,7 +299,18 @@ impl Model for S3FifoModel {
 }
 
 fn agree(policy: impl Replacement, model: &mut impl Model, places: usize, accesses: &[u32]) {
-    let mut cache = Cache { policy, places };
+    agree_by(identity, policy, model, places, accesses);
+}
+
+/// The same, with units known by this identity.
+fn agree_by(
+    identity: fn(u32) -> u64,
+    policy: impl Replacement,
+    model: &mut impl Model,
+    places: usize,
+    accesses: &[u32],
+) {
+    let mut cache = Cache { policy, places, identity };
     let mut hits = 0;
     for (index, &unit) in accesses.iter().enumerate() {
         let expected = model.access(unit);
@@ -329,9 +342,12 @@ proptest! {
         agree(Clock::default(), &mut clock, places, &accesses);
         let mut sieve = SieveModel { list: Vec::new(), hand: 0, places };
         agree(Sieve::default(), &mut sieve, places, &accesses);
-        let mut two_q = TwoQModel { once: list(), out: list(), again: list(), places };
-        agree(TwoQ::default(), &mut two_q, places, &accesses);
-        agree(Arc::default(), &mut ArcModel { c: places, ..ArcModel::default() }, places, &accesses);
+        let two_q = || TwoQModel { once: list(), out: list(), again: list(), places };
+        agree(TwoQ::default(), &mut two_q(), places, &accesses);
+        agree_by(u64::from, NumberedTwoQ::default(), &mut two_q(), places, &accesses);
+        let arc = || ArcModel { c: places, ..ArcModel::default() };
+        agree(Arc::default(), &mut arc(), places, &accesses);
+        agree_by(u64::from, NumberedArc::default(), &mut arc(), places, &accesses);
         let (ghost, places) = (VecDeque::new(), places.min(EXACT_MAX));
         let [small, main] = [VecDeque::new(), VecDeque::new()];
         let mut s3fifo = S3FifoModel { small, main, ghost, places };

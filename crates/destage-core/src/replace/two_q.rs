@@ -6,7 +6,7 @@
 
 use super::Replacement;
 use super::queues::Queues;
-use super::recall::Recall;
+use super::recall::{Numbered, Recall, Remember};
 use crate::id::UnitId;
 
 /// The paper's A1in.
@@ -19,11 +19,17 @@ const ONCE_DIVISOR: u64 = 4;
 const RECALL_DIVISOR: u64 = 2;
 
 /// 2Q over units of varying size.
+pub type TwoQ = TwoQOver<Recall<1>>;
+
+/// The same, where the identity of each unit is its number.
+pub type NumberedTwoQ = TwoQOver<Numbered<1>>;
+
+/// 2Q, whatever finds what it remembers.
 #[derive(Clone, Debug, Default)]
-pub struct TwoQ {
+pub struct TwoQOver<M> {
     queues: Queues<2>,
     /// The paper's A1out.
-    recall: Recall<1>,
+    recall: M,
     /// The identity expected next, and whether it was remembered.
     expected: Option<(u64, bool)>,
     /// The size of the unit that left the first queue just now.
@@ -31,7 +37,7 @@ pub struct TwoQ {
     bytes_max: u64,
 }
 
-impl TwoQ {
+impl<M: Remember<1>> TwoQOver<M> {
     fn recognise(&mut self, identity: u64) -> bool {
         let is_known = self.recall.find(identity).is_some();
         self.recall.take(identity);
@@ -39,7 +45,7 @@ impl TwoQ {
     }
 }
 
-impl Replacement for TwoQ {
+impl<M: Remember<1>> Replacement for TwoQOver<M> {
     fn expect(&mut self, identity: u64) {
         self.expected = Some((identity, self.recognise(identity)));
     }
@@ -52,6 +58,11 @@ impl Replacement for TwoQ {
             (Some(identity), _) => self.recognise(identity),
         };
         self.queues.push(if is_known { AGAIN } else { ONCE }, unit.0, bytes);
+    }
+
+    #[inline]
+    fn foresee(&self, unit: UnitId) -> u32 {
+        self.queues.foresee(unit.0) ^ self.recall.foresee(unit)
     }
 
     #[inline]

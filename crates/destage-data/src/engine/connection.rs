@@ -19,11 +19,17 @@ const NEXT_KEYS_MAX: u32 = 10_000;
 impl Engine {
     /// A client connected that has no address; `None` if there are too many.
     pub fn connect(&mut self) -> Option<ClientId> {
-        self.connect_from(self.now, None)
+        self.connect_from(self.now, None, true)
     }
 
-    /// A client connected from this address; `None` if there are too many.
-    pub fn connect_from(&mut self, now: Time, from: Option<SocketAddr>) -> Option<ClientId> {
+    /// A client connected from this address; `None` if there are too many. One that is not greeted yet is to be by
+    /// [`Engine::greet`], in time, before anything that it says is received.
+    pub fn connect_from(
+        &mut self,
+        now: Time,
+        from: Option<SocketAddr>,
+        is_greeted: bool,
+    ) -> Option<ClientId> {
         self.now = self.now.max(now);
         if self.sessions.is_full() {
             return None;
@@ -31,7 +37,7 @@ impl Engine {
         let mut session = Box::<Session>::default();
         session.from = from;
         (session.seen.since, session.seen.at) = (self.now, self.now);
-        if !self.config.auth.is_asked_for() {
+        if is_greeted && !self.config.auth.is_asked_for() {
             session.authenticate();
         }
         self.measured.accepted();
@@ -39,6 +45,14 @@ impl Engine {
         let client = self.sessions.add(session);
         self.look_after(client);
         Some(client)
+    }
+
+    /// The client's connection is encrypted: where there is no password it may go on.
+    pub fn greet(&mut self, client: ClientId) {
+        let is_open = !self.config.auth.is_asked_for();
+        if let Some(session) = self.sessions.get_mut(client).filter(|_| is_open) {
+            session.authenticate();
+        }
     }
 
     /// As [`Engine::connect`], for a client of this very process, which needs no password.
@@ -116,6 +130,7 @@ impl Engine {
                 self.unwatch(session);
                 Reply::new(&mut session.out, session.protocol).ok();
             }
+            Verb::Script => self.script_command(session, args),
             Verb::Scan => self.scan_command(client, session, args),
             Verb::DbSize => {
                 let keys = i64::try_from(self.keys_in_memory()).unwrap_or(i64::MAX);

@@ -66,7 +66,38 @@ impl Engine {
         if spec.verb == Verb::Destage && list[1].eq_ignore_ascii_case(b"once") {
             return self.once_command(client, session, raw, list);
         }
-        if self.derived.is_on() && self.derived_request(client, session, spec, list) {
+        if spec.verb == Verb::EvalSha {
+            return self.eval_sha(client, session, list);
+        }
+        self.route(client, session, spec, raw, list);
+    }
+
+    /// EVALSHA or EVALSHA_RO: from here on it is the whole script.
+    fn eval_sha(&mut self, client: ClientId, session: &mut Session, list: &[&[u8]]) {
+        let raw = match self.whole_script(list) {
+            Ok(raw) => raw,
+            Err(message) => return self.fail(session, message),
+        };
+        let mut args = Args::default();
+        parse(&raw, &self.config.limits, &mut args).expect("the request was written here");
+        let mut list = Vec::new();
+        args.to_slices(&raw, &mut list);
+        let spec = find(&list).expect("EVAL takes what EVALSHA takes");
+        self.route(client, session, spec, &raw, &list);
+    }
+
+    /// Passes a request on to where it is executed.
+    fn route(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        spec: &'static Spec,
+        raw: &[u8],
+        list: &[&[u8]],
+    ) {
+        if spec.verb == Verb::Eval {
+            self.keep_script(list[1]);
+        } else if self.derived.is_on() && self.derived_request(client, session, spec, list) {
             return;
         }
         let is_control = matches!(

@@ -54,7 +54,7 @@ impl Prepared {
 
 impl Context<'_> {
     /// When a key expires, as this transaction sees it.
-    fn deadline(&self, unit: UnitId) -> Option<Time> {
+    pub(super) fn deadline(&self, unit: UnitId) -> Option<Time> {
         let staged = self.txn.deadlines.iter().rev().find(|(staged, _)| *staged == unit);
         staged.map_or_else(|| self.expiries.get(unit), |&(_, deadline)| deadline)
     }

@@ -213,7 +213,7 @@ fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
     let (first, last, step) = match (spec.category, spec.verb) {
         (_, Verb::Del | Verb::Exists | Verb::Watch | Verb::MGet) => (1, -1, 1),
         (_, Verb::MSet | Verb::MSetNx) => (1, -1, 2),
-        (Category::Server, _) => (0, 0, 0),
+        (Category::Server, _) | (_, Verb::Eval | Verb::EvalSha) => (0, 0, 0),
         _ => (1, 1, 1),
     };
     // Redis 7 sends ten elements; the last four (categories, hints, key specifications, subcommands) are empty here.

@@ -72,6 +72,7 @@ mod resume;
 mod rows;
 mod rules;
 mod scan;
+mod script;
 mod session;
 mod sessions;
 mod sets;
@@ -120,6 +121,7 @@ use perform::FieldNames;
 use prepared::Prepared;
 use rows::Rows;
 use rules::Rules;
+use script::kept::Scripts;
 use sessions::Sessions;
 pub(crate) use sessions::TURN;
 use std::sync::Arc;
@@ -160,6 +162,7 @@ pub struct Engine {
     /// Decisions on parked groups.
     decisions: Decisions,
     derived: Derived,
+    scripts: Scripts,
     jobs: Jobs,
     measured: Measured,
     scratch: Scratch,
@@ -253,6 +256,7 @@ impl Engine {
             once: OnceTokens::new(once::limits(settings)),
             decisions: Decisions::default(),
             derived: Derived::default(),
+            scripts: Scripts::default(),
             jobs: Jobs::default(),
             measured: Measured::new(now),
             scratch: Scratch::default(),

@@ -62,6 +62,9 @@ impl Context<'_> {
         units: &[UnitId],
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
+        if prepared.verb == Verb::Eval {
+            return self.perform_script(prepared, units, reply);
+        }
         let first = prepared.key_list[0].0;
         let schema = self.schema;
         let table = schema.table(first);

@@ -7,6 +7,7 @@ use super::hash_scan::HashScan;
 use super::key::resolve;
 use super::numbers::{NOT_FLOAT, NOT_INTEGER};
 use super::once::command::Once;
+use super::script::call::Call;
 use crate::collection::CollectionId;
 use crate::key_text::show;
 use crate::mapping::Shape;
@@ -97,6 +98,8 @@ pub(crate) struct Prepared {
     pub(super) own_keys: usize,
     /// What HSCAN is to show.
     pub(super) hash_scan: HashScan,
+    /// The script of EVAL.
+    pub(super) script: Option<Box<Call>>,
     /// It is carried out once.
     pub(super) once: Option<Once>,
 }
@@ -120,6 +123,7 @@ impl Default for Prepared {
             fields: Vec::new(),
             own_keys: 0,
             hash_scan: HashScan::default(),
+            script: None,
             once: None,
         }
     }
@@ -156,6 +160,7 @@ impl Prepared {
         self.expire = Expire::default();
         self.fields.clear();
         self.hash_scan = HashScan::default();
+        self.script = None;
         self.once = None;
     }
 
@@ -173,6 +178,14 @@ impl Prepared {
         if matches!(spec.verb, Verb::Del | Verb::Exists) {
             self.own_keys = args.len() - 1;
             return args[1..].iter().try_for_each(|key| self.push_key(schema, key).map(|_| ()));
+        }
+        if matches!(spec.verb, Verb::Eval | Verb::EvalSha) {
+            return self.read_script(schema, spec, args);
+        }
+        if spec.verb == Verb::DelIf && args.len() == 2 {
+            // Without a condition it is DEL of one key, whatever that holds.
+            (self.verb, self.own_keys) = (Verb::Del, 1);
+            return self.push_key(schema, args[1]).map(drop);
         }
         if spec.verb.is_of_sets() {
             return self.read_set_command(schema, spec, args);

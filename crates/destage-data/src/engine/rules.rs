@@ -173,7 +173,7 @@ impl<'a> Rules<'a> {
 
     /// Whether a command on a table may delete rows or change what others refer to.
     fn may_cascade(self, table: &Table, prepared: &Prepared) -> bool {
-        if matches!(prepared.verb, Verb::Del | Verb::GetDel | Verb::RemoveMembers) {
+        if matches!(prepared.verb, Verb::Del | Verb::GetDel | Verb::DelIf | Verb::RemoveMembers) {
             return true;
         }
         let sets = prepared.sets().map(|(column, _)| column);

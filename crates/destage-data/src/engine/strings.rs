@@ -36,6 +36,7 @@ impl Verb {
                 | Self::GetRange
                 | Self::GetDel
                 | Self::GetEx
+                | Self::DelIf
         )
     }
 }
@@ -64,6 +65,7 @@ impl Prepared {
         match spec.verb {
             Verb::Set | Verb::SetIf => self.read_set(table, column, spec, &args[2..]),
             Verb::GetEx => self.read_get_ex(table, spec, &args[2..]),
+            Verb::DelIf => self.read_delete_if(&args[2..]),
             Verb::IncrBy => self.read_increment(table, column, spec, args.get(2).copied()),
             Verb::IncrByFloat => {
                 if table.columns[column].ty.is_number() {
@@ -214,6 +216,30 @@ impl Prepared {
         if self.expire.change.is_timed() { refuse_expiry(self.shape, table) } else { Ok(()) }
     }
 
+    /// DELEX key IFEQ | IFNE value, DELIFEQ key value
+    fn read_delete_if(&mut self, args: &[&[u8]]) -> Result<(), ReplyError> {
+        let value = match args {
+            [value] => value,
+            [condition, value] if condition.eq_ignore_ascii_case(b"ifeq") => value,
+            [condition, value] if condition.eq_ignore_ascii_case(b"ifne") => {
+                self.options.absent = true;
+                value
+            }
+            [condition, _]
+                if condition.eq_ignore_ascii_case(b"ifdeq")
+                    || condition.eq_ignore_ascii_case(b"ifdne") =>
+            {
+                return Err(ReplyError::fixed(
+                    Code::Err,
+                    "there are no digests of values; DELEX takes IFEQ and IFNE with the value itself",
+                ));
+            }
+            _ => return Err(SYNTAX),
+        };
+        self.amount.extend_from_slice(value);
+        Ok(())
+    }
+
     fn read_increment(
         &mut self,
         table: &Table,
@@ -272,6 +298,15 @@ impl Context<'_> {
                 if self.row(unit).is_some() {
                     self.remove(table.id, unit);
                 }
+            }
+            Verb::DelIf => {
+                let value = self.cell(unit, column)?;
+                let is_meant = (value == Some(&prepared.amount[..])) != prepared.options.absent;
+                let is_done = value.is_some() && is_meant;
+                if is_done {
+                    self.remove(table.id, unit);
+                }
+                reply.integer(i64::from(is_done));
             }
             Verb::GetEx => {
                 let value = self.cell(unit, column)?;

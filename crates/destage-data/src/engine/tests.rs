@@ -18,6 +18,7 @@ mod plain;
 mod raw;
 mod raw_sql;
 mod report;
+mod scripts;
 mod sets;
 mod shop;
 mod sim;

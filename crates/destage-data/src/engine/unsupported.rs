@@ -10,8 +10,8 @@ const FAMILIES: &[(&[&str], &str)] = &[
         "every write is journaled; DESTAGE DRAIN brings it to the origin",
     ),
     (
-        &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "script"],
-        "there are no scripts; group commands with MULTI ... EXEC, on condition with WATCH",
+        &["fcall", "fcall_ro", "function"],
+        "there are no functions; EVAL takes scripts of locks and rate limits, MULTI ... EXEC other commands",
     ),
     // Hashes.
     (&["hrandfield"], "HGETALL, HKEYS and HVALS give a whole row"),
@@ -38,7 +38,7 @@ const FAMILIES: &[(&[&str], &str)] = &[
     ),
     (&["substr"], "use GETRANGE"),
     (&["lcs"], "use MGET and compare"),
-    (&["digest", "delex"], "use WATCH, GET and DEL between MULTI and EXEC"),
+    (&["digest"], "use GET and compare"),
     (&["msetex"], "use MSET and EXPIRE"),
     (
         &["pfadd", "pfcount", "pfmerge", "pfdebug", "pfselftest"],

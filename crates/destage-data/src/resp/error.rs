@@ -44,11 +44,15 @@ pub enum Code {
     Large,
     /// Destaging is paused.
     Paused,
+    /// Nobody has sent the script that is named.
+    NoScript,
+    /// No script is under way.
+    NotBusy,
 }
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Err,
         Self::WrongType,
         Self::NoAuth,
@@ -68,6 +72,8 @@ impl Code {
         Self::Retry,
         Self::Large,
         Self::Paused,
+        Self::NoScript,
+        Self::NotBusy,
     ];
 
     /// The word on the wire.
@@ -92,6 +98,8 @@ impl Code {
             Self::Retry => "RETRY",
             Self::Large => "LARGE",
             Self::Paused => "PAUSED",
+            Self::NoScript => "NOSCRIPT",
+            Self::NotBusy => "NOTBUSY",
         }
     }
 }

@@ -20,6 +20,10 @@ pub fn check(settings: &Settings) -> Findings {
     let mut findings = Findings::default();
     let is_running = is_running(settings);
     findings.addresses(&settings.listen, settings.admin, is_running);
+    if let Some(tls) = &settings.tls {
+        let config = tls.config().map_err(ServeError::from);
+        findings.note("encryption", config, |_| "as the settings say".into());
+    }
     if let Some(record) = &settings.record {
         let checked = record.check().map_err(|error| ServeError::usage(&error));
         findings.note("--record", checked, |()| record.path.display().to_string());

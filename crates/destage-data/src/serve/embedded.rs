@@ -3,7 +3,7 @@
 use super::Outbox;
 use super::control::EngineControl;
 use super::server::{Host, Local, LocalEvent, Server};
-use super::{Event, ServeError, start};
+use super::{Door, Event, ServeError, start};
 use crate::engine::Engine;
 use crate::origins::Origin;
 use crate::schema::Schema;
@@ -33,14 +33,14 @@ impl EmbeddedServer {
     /// # Errors
     /// As for [`super::run`].
     pub(crate) fn start(settings: Settings, listens: bool) -> Result<Self, ServeError> {
-        let reserved = super::reserve(&settings, listens)?;
+        let door = Door::open(&settings, listens)?;
         let log = super::replicated::open(&settings, None)?;
         let named = settings.replicas.as_ref().map(|replicas| replicas.name.clone());
         let named = log.clone().zip(named);
         let started = start::start(&settings, log)?;
         let schema = started.engine.schema().clone();
         let origin = started.origin.clone();
-        let (server, outbox) = Server::new(settings, started, reserved, Host::Library)?;
+        let (server, outbox) = Server::new(settings, started, door, Host::Library)?;
         let address = server.address();
         let ended = Arc::new(OnceLock::new());
         let end = ended.clone();

@@ -33,8 +33,10 @@ use destage_runtime::commit::CommitDone;
 use destage_runtime::reload::Reread;
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
+use destage_runtime::tls::{ServerConfig, ServerFiles};
 use destage_runtime::{descriptors, memory};
 use server::{Host, LocalEvent, Server};
+use std::sync::Arc;
 
 pub use check::check;
 pub use destage_runtime::ServeError;
@@ -114,15 +116,26 @@ pub fn fit(
 pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     settings.clients_max = descriptors::for_clients(settings.clients_max);
     memory::give_back_when_quiet();
-    let reserved = reserve(&settings, true)?;
-    let log = replicated::open(&settings, Some(&reserved))?;
+    let door = Door::open(&settings, true)?;
+    let log = replicated::open(&settings, Some(&door))?;
     let started = replicated::start(&settings, log)?;
-    let (server, _) = Server::new(settings, started, reserved, Host::Program(reread))?;
+    let (server, _) = Server::new(settings, started, door, Host::Program(reread))?;
     server.run()
 }
 
-/// Takes the places to listen at, before anything is claimed.
-fn reserve(settings: &Settings, listens: bool) -> Result<Reserved, ServeError> {
-    let listen = listens.then_some(&settings.listen);
-    Ok(Reserved::new(listen, settings.admin)?)
+/// Where clients come in.
+struct Door {
+    /// The places to listen at, which are taken before anything is claimed.
+    reserved: Reserved,
+    /// What encrypts their connections, if anything does.
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Door {
+    /// Takes the places, and reads what encrypts.
+    fn open(settings: &Settings, listens: bool) -> Result<Self, ServeError> {
+        let tls = settings.tls.as_ref().map(ServerFiles::config).transpose()?;
+        let listen = listens.then_some(&settings.listen);
+        Ok(Self { reserved: Reserved::new(listen, settings.admin)?, tls })
+    }
 }

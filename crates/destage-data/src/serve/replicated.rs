@@ -4,7 +4,7 @@ mod report;
 
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
-use super::{Event, Outbox, ServeError, alone};
+use super::{Door, Event, Outbox, ServeError, alone};
 use crate::catalog::Catalog;
 use crate::settings::{JournalKind, ReplicaSettings, Settings, UnsafeFlags};
 use destage_core::{AtLimit, Lsn, Span};
@@ -12,7 +12,6 @@ use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, Parcel, ParcelRe
 use destage_replicas::{Position, Refusal, Stage};
 use destage_replicas_redis::{LogSettings, Reach, Replicas, Said, ServerReport, Trouble};
 use destage_runtime::exit;
-use destage_runtime::sockets::Reserved;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,13 +88,13 @@ struct Kept {
 /// [`exit::USAGE`] for settings that do not fit.
 pub(super) fn open(
     settings: &Settings,
-    reserved: Option<&Reserved>,
+    door: Option<&Door>,
 ) -> Result<Option<Arc<Replicas>>, ServeError> {
     let Some(replicas) = &settings.replicas else { return Ok(None) };
     let log = Replicas::start(replicas.places.clone(), &log_settings(settings, replicas));
     let log = Arc::new(log);
-    let answering = match reserved.filter(|_| replicas.standby) {
-        Some(reserved) => Some(Standby::begin(settings, replicas, reserved, log.clone())?),
+    let answering = match door.filter(|_| replicas.standby) {
+        Some(door) => Some(Standby::begin(settings, replicas, door, log.clone())?),
         None => None,
     };
     let is_decided = |said: &Said| matches!(said.stage, Stage::Open | Stage::Refused(_));

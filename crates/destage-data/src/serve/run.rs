@@ -5,14 +5,18 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::path::Path;
 
 /// The variables; `None` where there is no such thing.
-pub(super) fn environment(listener: Option<&Listener>) -> [(&'static str, Option<String>); 3] {
+pub(super) fn environment(
+    listener: Option<&Listener>,
+    is_encrypted: bool,
+) -> [(&'static str, Option<String>); 3] {
     let (url, host_and_port) = match listener {
         None => (None, None),
         Some(Listener::Unix(_, file)) => (Some(unix_url(file.path())), None),
         Some(listener @ Listener::Tcp(_)) => {
             let address = listener.address();
             let parts = address.rsplit_once(':').map(|(h, p)| (h.to_owned(), p.to_owned()));
-            (Some(format!("redis://{address}")), parts)
+            let scheme = if is_encrypted { "rediss" } else { "redis" };
+            (Some(format!("{scheme}://{address}")), parts)
         }
     };
     let (host, port) = host_and_port.unzip();
@@ -32,6 +36,16 @@ const NOT_IN_PATHS: &AsciiSet =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use destage_runtime::sockets::Listen;
+
+    #[test]
+    fn an_encrypted_address_says_so() {
+        let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
+        let listener = Listener::bind(&listen).unwrap();
+        let url = |is_encrypted| environment(Some(&listener), is_encrypted)[0].1.clone().unwrap();
+        assert_eq!(url(true), format!("rediss://{}", listener.address()));
+        assert_eq!(url(false), format!("redis://{}", listener.address()));
+    }
 
     #[test]
     fn paths_are_absolute_and_read_as_urls() {

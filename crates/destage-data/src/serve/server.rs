@@ -9,7 +9,7 @@ pub(crate) use locals::Local;
 pub(super) use locals::LocalEvent;
 
 use super::claims::Claims;
-use super::client::Client;
+use super::client::{Client, Refused};
 use super::control::EngineControl;
 use super::replicated::Replicated;
 use super::slow::Slow;
@@ -17,7 +17,7 @@ use super::start::Started;
 use super::sync::Syncer;
 use super::whose::Whose;
 use super::workers::{Confirmed, Destager, Fetcher, ReadJob, WriteJob};
-use super::{Event, Outbox, ServeError};
+use super::{Door, Event, Outbox, ServeError};
 use crate::engine::{Engine, Io};
 use crate::origins::Mark;
 use crate::settings::Settings;
@@ -28,7 +28,8 @@ use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
 use destage_runtime::reload::{self, Reread};
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
-use destage_runtime::sockets::{Listen, Listener, Reserved};
+use destage_runtime::sockets::{Listen, Listener};
+use destage_runtime::tls::{ServerConfig, ServerFiles};
 use destage_runtime::watch::Guard;
 use destage_runtime::{notify, policy};
 use mio::{Events, Token};
@@ -57,6 +58,10 @@ pub(super) enum Host {
 /// The live server.
 pub(super) struct Server {
     shell: Shell<Event>,
+    /// What encrypts the clients' connections, if anything does.
+    tls: Option<Arc<ServerConfig>>,
+    /// Clients that did not come to speak TLS.
+    refused: Refused,
     clients: Vec<Option<Client>>,
     /// Connections from within the process, with their mailboxes.
     locals: HashMap<ClientId, Sender<Vec<u8>>>,
@@ -97,7 +102,7 @@ impl Server {
     pub(super) fn new(
         settings: Settings,
         started: Started,
-        mut reserved: Reserved,
+        door: Door,
         host: Host,
     ) -> Result<(Self, Outbox), ServeError> {
         let internal = |error: io::Error| ServeError::internal(&error);
@@ -116,6 +121,7 @@ impl Server {
             unused,
             replicated,
         } = started;
+        let Door { mut reserved, tls } = door;
         let mut shell = Shell::new(clock.clone())?;
         let outbox = shell.outbox().clone();
         let (reads, read_jobs) = queue();
@@ -175,6 +181,8 @@ impl Server {
             whose,
             syncer: Syncer::spawn(&outbox, clock.now(), replicated).map_err(internal)?,
             shell,
+            tls,
+            refused: Refused::default(),
             clients: Vec::new(),
             locals: HashMap::new(),
             unread: Vec::new(),
@@ -230,7 +238,8 @@ impl Server {
     fn trials(&self, listen: &str, is_example: bool) -> String {
         let cli = match &self.settings.listen {
             Listen::Tcp(_) => {
-                format!("redis-cli -p {}", listen.rsplit(':').next().unwrap_or_default())
+                let port = listen.rsplit(':').next().unwrap_or_default();
+                format!("redis-cli{} -p {port}", self.tls_trial())
             }
             Listen::Unix(path) => format!("redis-cli -s {}", path.display()),
         };
@@ -243,9 +252,19 @@ impl Server {
         format!("try:  {cli} {read}\n      {cli} {write}\n      {cli} DESTAGE STATUS\n")
     }
 
+    /// What a client says to come by TLS, with files of its own.
+    fn tls_trial(&self) -> &'static str {
+        match &self.settings.tls {
+            None => "",
+            Some(ServerFiles { client_ca: None, .. }) => " --tls --cacert CA.pem",
+            Some(_) => " --tls --cacert CA.pem --cert CLIENT.pem --key CLIENT.key",
+        }
+    }
+
     fn start_child(&self) -> io::Result<()> {
         let Some(command) = &self.settings.run else { return Ok(()) };
-        self.shell.run_child(command, &super::run::environment(self.shell.listener()))
+        self.shell
+            .run_child(command, &super::run::environment(self.shell.listener(), self.tls.is_some()))
     }
 
     /// Serves until it is told to stop.

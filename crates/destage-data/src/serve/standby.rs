@@ -1,16 +1,18 @@
 //! A standby, as long as another process owns the log: it follows, says who the owner is, and is not ready.
 
-use super::ServeError;
+use super::client::SPEAKS_TLS;
+use super::{Door, ServeError};
 use crate::lookup::{self, OwnerPlace};
 use crate::resp::{Args, Parse, Protocol, Reply, RequestLimits, parse};
 use crate::settings::{ReplicaSettings, Settings};
+use destage_core::Span;
 use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{self, AdminHandle, Caller, Control, ControlError};
 use destage_runtime::auth::{Auth, Verdict};
 use destage_runtime::clock::Clock;
 use destage_runtime::metrics::Exports;
-use destage_runtime::sockets::Reserved;
 use destage_runtime::status::Report;
+use destage_runtime::tls::{ServerConfig, TlsStream, is_for_now};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -36,6 +38,8 @@ struct Shared {
     name: String,
     auth: Arc<Auth>,
     clock: Clock,
+    tls: Option<Arc<ServerConfig>>,
+    handshake_timeout: Span,
     is_over: AtomicBool,
     clients: AtomicUsize,
 }
@@ -48,7 +52,7 @@ impl Standby {
     pub(super) fn begin(
         settings: &Settings,
         replicas: &ReplicaSettings,
-        reserved: &Reserved,
+        door: &Door,
         log: Arc<Replicas>,
     ) -> Result<Self, ServeError> {
         let internal = |error: io::Error| ServeError::internal(&error);
@@ -57,17 +61,19 @@ impl Standby {
             name: replicas.name.clone(),
             auth: Arc::new(Auth::new(settings.password.clone())),
             clock: Clock::new(),
+            tls: door.tls.clone(),
+            handshake_timeout: settings.handshake_timeout,
             is_over: AtomicBool::new(false),
             clients: AtomicUsize::new(0),
         });
         let control = Arc::new(StandbyControl(shared.clone()));
         let (auth, clock) = (shared.auth.clone(), shared.clock.clone());
-        let admin = reserved.admin_twin().map_err(internal)?;
+        let admin = door.reserved.admin_twin().map_err(internal)?;
         let admin = admin
             .map(|socket| admin::serve(socket, control, auth, clock, settings.admin_hosts.clone()))
             .transpose()
             .map_err(internal)?;
-        let listener = reserved.listener_twin().map_err(internal)?;
+        let listener = door.reserved.listener_twin().map_err(internal)?;
         let serving = shared.clone();
         let thread = listener
             .map(|listener| {
@@ -115,10 +121,12 @@ impl Shared {
         }
     }
 
-    fn serve(&self, mut stream: TcpStream, from: IpAddr) -> io::Result<()> {
+    fn serve(&self, stream: TcpStream, from: IpAddr) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LOOK_EVERY))?;
+        let mut stream = TlsStream::new(stream, self.tls.as_ref())?;
+        let agreed_by = self.clock.now() + self.handshake_timeout;
         let mut client =
             Client { protocol: Protocol::V2, is_in: !self.auth.is_asked_for(), is_leaving: false };
         let (mut buffer, mut chunk, mut args) = (Vec::new(), [0; 4 << 10], Args::default());
@@ -127,8 +135,18 @@ impl Shared {
             match stream.read(&mut chunk) {
                 Ok(0) => return Ok(()),
                 Ok(count) => buffer.extend_from_slice(&chunk[..count]),
-                Err(error) if is_late(&error) => continue,
-                Err(error) => return Err(error),
+                Err(error) if is_late(&error) => {
+                    if stream.is_handshaking() && self.clock.now() >= agreed_by {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    if stream.spoke_in_the_clear() {
+                        stream.answer_in_the_clear(SPEAKS_TLS);
+                    }
+                    return Err(error);
+                }
             }
             loop {
                 match parse(&buffer, &LIMITS, &mut args) {
@@ -143,8 +161,10 @@ impl Shared {
                 }
             }
             stream.write_all(&out)?;
+            stream.flush()?;
             out.clear();
         }
+        stream.say_end();
         Ok(())
     }
 
@@ -246,7 +266,7 @@ struct Client {
 }
 
 fn is_late(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+    is_for_now(error) || error.kind() == io::ErrorKind::TimedOut
 }
 
 struct StandbyControl(Arc<Shared>);

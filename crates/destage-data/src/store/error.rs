@@ -106,7 +106,9 @@ fn kind_of(code: Code) -> ErrorKind {
         | Code::NoProto
         | Code::ExecAbort
         | Code::Large
-        | Code::Paused => ErrorKind::Invalid,
+        | Code::Paused
+        | Code::NoScript
+        | Code::NotBusy => ErrorKind::Invalid,
     }
 }
 

@@ -77,6 +77,10 @@ impl Distances {
         }
     }
 
+    pub(super) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
     pub(super) fn request(&mut self, request: &Request) -> Result<(), TooManyBlocks> {
         self.accesses.add(request.op, self.blocks.accesses_of(request));
         let mut found = std::mem::take(&mut self.found);

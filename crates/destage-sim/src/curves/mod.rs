@@ -7,7 +7,7 @@
 mod distances;
 mod stack;
 
-use crate::blocks::{Blocks, TooManyBlocks};
+use crate::blocks::{AHEAD, Blocks, TooManyBlocks};
 use crate::hits::{Recording, Replacements, Setup};
 use crate::trace::{Op, Request};
 use distances::Distances;
@@ -123,7 +123,24 @@ impl Curves {
         }
     }
 
-    /// Takes the next request.
+    /// Takes the next requests.
+    ///
+    /// # Errors
+    /// [`TooManyBlocks`].
+    pub fn requests(&mut self, requests: &[Request]) -> Result<(), TooManyBlocks> {
+        for requests in requests.chunks(AHEAD) {
+            if let Some(distances) = &self.distances {
+                distances.blocks().foresee(requests);
+            }
+            if let Some(recording) = &self.recording {
+                recording.blocks().foresee(requests);
+            }
+            requests.iter().try_for_each(|request| self.request(request))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next request. Many at once take less time: see [`Curves::requests`].
     ///
     /// # Errors
     /// [`TooManyBlocks`].

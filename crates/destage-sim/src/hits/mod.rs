@@ -4,6 +4,7 @@
 //! part of it a request touches, and so does an object. With RAM before flash, what misses in RAM is looked up in flash, writes
 //! go through to flash, and what leaves RAM is in flash already.
 
+mod batch;
 mod belady;
 mod recording;
 mod tier;
@@ -13,8 +14,11 @@ pub use tier::Replacements;
 
 use crate::blocks::{Block, Blocks, TooManyBlocks};
 use crate::trace::{Op, Request};
+use batch::Batch;
 use recording::Recorder;
 use serde::Serialize;
+use std::hint::black_box;
+use std::slice;
 use tier::{Place, Tier};
 
 /// A cache to be simulated. At least one of the two has places.
@@ -138,7 +142,7 @@ impl Outcome {
 /// Several caches on one pass over a trace.
 pub struct Hits {
     blocks: Blocks,
-    found: Vec<Block>,
+    batch: Batch,
     caches: Vec<Box<dyn Cache>>,
     /// The requests, for caches that need to know the future.
     recorder: Option<Recorder>,
@@ -164,26 +168,33 @@ impl Hits {
         let needs_future = setups.iter().any(|setup| setup.replacement == Replacements::Belady);
         Ok(Self {
             blocks: Blocks::new(block_bytes),
-            found: Vec::new(),
+            batch: Batch::default(),
             caches: setups.iter().filter_map(cache).collect(),
             recorder: needs_future.then(Recorder::default),
             setups: setups.to_vec(),
         })
     }
 
-    /// Takes the next request.
+    /// Takes the next request. Many at once take less time: see [`Hits::requests`].
     ///
     /// # Errors
     /// [`TooManyBlocks`].
     pub fn request(&mut self, request: &Request) -> Result<(), TooManyBlocks> {
-        self.blocks.of(request, &mut self.found)?;
-        for cache in &mut self.caches {
-            cache.request(request.op, &self.found);
-        }
-        if let Some(recorder) = &mut self.recorder {
-            recorder.request(request.op, &self.found);
-        }
-        Ok(())
+        self.requests(slice::from_ref(request))
+    }
+
+    /// Takes the next requests.
+    ///
+    /// # Errors
+    /// [`TooManyBlocks`].
+    pub fn requests(&mut self, requests: &[Request]) -> Result<(), TooManyBlocks> {
+        let Self { blocks, batch, caches, recorder, .. } = self;
+        batch.each(requests, blocks, |batch| {
+            caches.iter_mut().for_each(|cache| cache.requests(batch));
+            if let Some(recorder) = recorder {
+                batch.requests().for_each(|(op, blocks)| recorder.request(op, blocks));
+            }
+        })
     }
 
     /// Distinct blocks so far.
@@ -242,7 +253,7 @@ impl Dirty {
 
 /// One cache of one or two tiers.
 trait Cache {
-    fn request(&mut self, op: Op, blocks: &[Block]);
+    fn requests(&mut self, batch: &Batch);
     fn outcome(&self) -> Outcome;
 }
 
@@ -270,15 +281,23 @@ struct Two {
     outcome: Outcome,
 }
 
+/// Looks at what the tier has of all blocks of the batch.
+fn foresee<T: Tier>(tier: &T, batch: &Batch) {
+    black_box(batch.blocks().iter().fold(0, |all, block| all ^ tier.foresee(block.id)));
+}
+
 impl<T: Tier> Cache for One<T> {
-    fn request(&mut self, op: Op, blocks: &[Block]) {
+    fn requests(&mut self, batch: &Batch) {
         let hit = if self.is_ram { Place::Ram } else { Place::Flash };
         let tier = &mut self.tier;
-        match op {
-            Op::Discard => self.outcome.discard(blocks, |id| tier.discard(id)),
-            _ => self.outcome.request(op, blocks, |id| {
-                if tier.access(id, op == Op::Write) { hit } else { Place::Origin }
-            }),
+        foresee(tier, batch);
+        for (op, blocks) in batch.requests() {
+            match op {
+                Op::Discard => self.outcome.discard(blocks, |id| tier.discard(id)),
+                _ => self.outcome.request(op, blocks, |id| {
+                    if tier.access(id, op == Op::Write) { hit } else { Place::Origin }
+                }),
+            }
         }
     }
 
@@ -290,23 +309,25 @@ impl<T: Tier> Cache for One<T> {
 }
 
 impl Cache for Two {
-    fn request(&mut self, op: Op, blocks: &[Block]) {
+    fn requests(&mut self, batch: &Batch) {
         let (ram, flash) = (&mut self.ram, &mut self.flash);
-        match op {
-            Op::Discard => self.outcome.discard(blocks, |id| {
-                let was_in_ram = ram.discard(id);
-                flash.discard(id) || was_in_ram
-            }),
-            _ => self.outcome.request(op, blocks, |id| {
-                let is_write = op == Op::Write;
-                let in_ram = ram.access(id, is_write);
-                let in_flash = (is_write || !in_ram) && flash.access(id, is_write);
-                match (in_ram, in_flash) {
-                    (true, _) => Place::Ram,
-                    (_, true) => Place::Flash,
-                    _ => Place::Origin,
-                }
-            }),
+        for (op, blocks) in batch.requests() {
+            match op {
+                Op::Discard => self.outcome.discard(blocks, |id| {
+                    let was_in_ram = ram.discard(id);
+                    flash.discard(id) || was_in_ram
+                }),
+                _ => self.outcome.request(op, blocks, |id| {
+                    let is_write = op == Op::Write;
+                    let in_ram = ram.access(id, is_write);
+                    let in_flash = (is_write || !in_ram) && flash.access(id, is_write);
+                    match (in_ram, in_flash) {
+                        (true, _) => Place::Ram,
+                        (_, true) => Place::Flash,
+                        _ => Place::Origin,
+                    }
+                }),
+            }
         }
     }
 

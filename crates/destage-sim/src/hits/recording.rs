@@ -2,6 +2,7 @@
 //!
 //! They take 4 bytes per block access and 20 per request.
 
+use super::batch::Batch;
 use super::{Outcome, Setup, SetupError, belady, cache};
 use crate::blocks::{Block, Blocks, TooManyBlocks};
 use crate::trace::{Op, Request};
@@ -74,7 +75,7 @@ impl Recording {
         let Some(mut cache) = cache(setup) else {
             return Ok(belady::replay(&self.recorder, setup.places()));
         };
-        self.recorder.each(|op, blocks, _| cache.request(op, blocks));
+        self.recorder.batches(|batch| cache.requests(batch));
         Ok(cache.outcome())
     }
 }
@@ -134,6 +135,23 @@ impl Recorder {
             show(request.op, &blocks, start);
             start += ids.len();
         }
+    }
+
+    /// As [`Recorder::each`], some requests at a time.
+    fn batches(&self, mut show: impl FnMut(&Batch)) {
+        let mut batch = Batch::default();
+        let mut rest = self.ids.as_slice();
+        for request in &self.requests {
+            let (ids, others) = rest.split_at(request.count as usize);
+            rest = others;
+            let blocks = ids.iter().zip(0..);
+            batch.push(
+                request.op,
+                blocks.map(|(&id, index)| Block { id, bytes: request.bytes_of(index) }),
+            );
+            batch.show_full(&mut show);
+        }
+        batch.show(&mut show);
     }
 
     /// As [`Recorder::each`], the last request first, with the numbers of its blocks.

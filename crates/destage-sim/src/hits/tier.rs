@@ -3,8 +3,11 @@
 use super::{Cache, Dirty, One, Outcome};
 use crate::blocks::mix;
 use destage_core::UnitId;
-use destage_core::replace::{Arc, Choice, Clock, Fifo, Lru, Replacement, S3Fifo, Sieve, TwoQ};
+use destage_core::replace::{
+    Choice, Clock, Fifo, Lru, NumberedArc, NumberedTwoQ, Replacement, S3Fifo, Sieve,
+};
 use serde::{Deserialize, Serialize};
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 /// Where an access found its block.
@@ -87,30 +90,34 @@ impl Replacements {
 
     pub(super) fn tier(self, places: u64) -> Option<Box<dyn Tier>> {
         Some(match self {
-            Self::Fifo => Box::new(Places::<Fifo>::new(places)),
-            Self::Lru => Box::new(Places::<Lru>::new(places)),
-            Self::Clock => Box::new(Places::<Clock>::new(places)),
-            Self::TwoQ => Box::new(Places::<TwoQ>::new(places)),
-            Self::Arc => Box::new(Places::<Arc>::new(places)),
-            Self::S3Fifo => Box::new(Places::<S3Fifo>::new(places)),
-            Self::Sieve => Box::new(Places::<Sieve>::new(places)),
+            Self::Fifo => Box::new(Places::<Fifo, ItsNumber>::new(places)),
+            Self::Lru => Box::new(Places::<Lru, ItsNumber>::new(places)),
+            Self::Clock => Box::new(Places::<Clock, ItsNumber>::new(places)),
+            Self::TwoQ => Box::new(Places::<NumberedTwoQ, ItsNumber>::new(places)),
+            Self::Arc => Box::new(Places::<NumberedArc, ItsNumber>::new(places)),
+            Self::S3Fifo => Box::new(Places::<S3Fifo, Hashed>::new(places)),
+            Self::Sieve => Box::new(Places::<Sieve, ItsNumber>::new(places)),
             Self::Belady => return None,
         })
     }
 
     /// A cache of one tier, compiled for its policy.
     pub(super) fn single(self, places: u64, is_ram: bool) -> Option<Box<dyn Cache>> {
-        fn one<R: Replacement + Default + 'static>(places: u64, is_ram: bool) -> Box<dyn Cache> {
-            Box::new(One { tier: Places::<R>::new(places), is_ram, outcome: Outcome::default() })
+        fn one<R: Replacement + Default + 'static, I: Identity + 'static>(
+            places: u64,
+            is_ram: bool,
+        ) -> Box<dyn Cache> {
+            let tier = Places::<R, I>::new(places);
+            Box::new(One { tier, is_ram, outcome: Outcome::default() })
         }
         Some(match self {
-            Self::Fifo => one::<Fifo>(places, is_ram),
-            Self::Lru => one::<Lru>(places, is_ram),
-            Self::Clock => one::<Clock>(places, is_ram),
-            Self::TwoQ => one::<TwoQ>(places, is_ram),
-            Self::Arc => one::<Arc>(places, is_ram),
-            Self::S3Fifo => one::<S3Fifo>(places, is_ram),
-            Self::Sieve => one::<Sieve>(places, is_ram),
+            Self::Fifo => one::<Fifo, ItsNumber>(places, is_ram),
+            Self::Lru => one::<Lru, ItsNumber>(places, is_ram),
+            Self::Clock => one::<Clock, ItsNumber>(places, is_ram),
+            Self::TwoQ => one::<NumberedTwoQ, ItsNumber>(places, is_ram),
+            Self::Arc => one::<NumberedArc, ItsNumber>(places, is_ram),
+            Self::S3Fifo => one::<S3Fifo, Hashed>(places, is_ram),
+            Self::Sieve => one::<Sieve, ItsNumber>(places, is_ram),
             Self::Belady => return None,
         })
     }
@@ -130,6 +137,9 @@ impl FromStr for Replacements {
 
 /// Blocks that are present, and which of them leaves.
 pub(super) trait Tier {
+    /// Looks at what there is of a block, ahead of its access. What is returned means nothing.
+    fn foresee(&self, id: u32) -> u32;
+
     /// Reads or writes a block, which is present afterwards; whether it was before.
     fn access(&mut self, id: u32, is_write: bool) -> bool;
 
@@ -140,9 +150,35 @@ pub(super) trait Tier {
     fn tell(&self, outcome: &mut Outcome);
 }
 
+/// What a policy knows an evicted block by.
+trait Identity {
+    fn of(id: u32) -> u64;
+}
+
+/// Blocks keep their numbers, so that what is remembered of them needs no table.
+struct ItsNumber;
+
+impl Identity for ItsNumber {
+    #[inline]
+    fn of(id: u32) -> u64 {
+        id.into()
+    }
+}
+
+/// As in the servers, where ghosts are found by hashes.
+struct Hashed;
+
+impl Identity for Hashed {
+    #[inline]
+    fn of(id: u32) -> u64 {
+        mix(id.into())
+    }
+}
+
 /// So many places under a policy of the core. Each counts as one unit of size.
-struct Places<R> {
+struct Places<R, I> {
     policy: R,
+    identity: PhantomData<I>,
     places: u64,
     evicted: u64,
     dirty: Dirty,
@@ -151,19 +187,25 @@ struct Places<R> {
 /// The size of a block as the policies see it. More than one byte, since shares of the memory are rounded to whole bytes.
 const PLACE_BYTES: u32 = 4_096;
 
-impl<R: Replacement + Default> Places<R> {
+impl<R: Replacement + Default, I: Identity> Places<R, I> {
     fn new(places: u64) -> Self {
-        Self { policy: R::default(), places, evicted: 0, dirty: Dirty::default() }
+        Self {
+            policy: R::default(),
+            identity: PhantomData,
+            places,
+            evicted: 0,
+            dirty: Dirty::default(),
+        }
     }
 
     #[inline(never)]
     fn miss(&mut self, id: u32) {
         let bytes_max = self.places * u64::from(PLACE_BYTES);
-        let identity = mix(id.into());
+        let identity = I::of(id);
         self.policy.expect(identity);
         while self.policy.len() as u64 >= self.places {
             let Some(evicted) = self.policy.evict(bytes_max) else { break };
-            self.policy.evicted(mix(evicted.0.into()));
+            self.policy.evicted(I::of(evicted.0));
             self.evicted += 1;
             self.dirty.evict(evicted.0);
         }
@@ -171,7 +213,12 @@ impl<R: Replacement + Default> Places<R> {
     }
 }
 
-impl<R: Replacement + Default> Tier for Places<R> {
+impl<R: Replacement + Default, I: Identity> Tier for Places<R, I> {
+    #[inline]
+    fn foresee(&self, id: u32) -> u32 {
+        self.policy.foresee(UnitId(id))
+    }
+
     #[inline]
     fn access(&mut self, id: u32, is_write: bool) -> bool {
         let hit = self.policy.touch(UnitId(id));

@@ -275,6 +275,21 @@ impl Trace {
         }
     }
 
+    /// Puts the next requests in place of those in `requests`, as many as there is room for without growing. There are none at the
+    /// end.
+    ///
+    /// # Errors
+    /// As for [`Trace::next_request`].
+    pub fn next_requests(&mut self, requests: &mut Vec<Request>) -> Result<(), TraceError> {
+        requests.clear();
+        while requests.len() < requests.capacity()
+            && let Some(request) = self.next_request()?
+        {
+            requests.push(request);
+        }
+        Ok(())
+    }
+
     fn timed(&mut self, raw: Raw) -> Request {
         let first = *self.first_ns.get_or_insert(raw.time_ns);
         let time = Time(raw.time_ns.saturating_sub(first));

@@ -225,9 +225,7 @@ impl FixedRecords {
         size: usize,
         name: &str,
     ) -> Result<Option<(Position, FixedRecord<'_>)>, TraceError> {
-        self.record.clear();
-        let read = (&mut self.reader).take(size as u64).read_to_end(&mut self.record);
-        let count = read.map_err(|error| failed(name, self.byte, error))?;
+        let count = self.read(size).map_err(|error| failed(name, self.byte, error))?;
         self.number += 1;
         let position = Position { record: self.number, byte: self.byte, is_line: false };
         self.byte += count as u64;
@@ -236,5 +234,16 @@ impl FixedRecords {
             _ if count < size => Some((position, FixedRecord::Cut(count, size))),
             _ => Some((position, FixedRecord::Whole(&self.record))),
         })
+    }
+
+    /// Most records lie in the buffer as a whole.
+    fn read(&mut self, size: usize) -> io::Result<usize> {
+        self.record.clear();
+        if let Some(record) = self.reader.fill_buf()?.get(..size) {
+            self.record.extend_from_slice(record);
+            self.reader.consume(size);
+            return Ok(size);
+        }
+        (&mut self.reader).take(size as u64).read_to_end(&mut self.record)
     }
 }

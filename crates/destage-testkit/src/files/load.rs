@@ -25,7 +25,7 @@ pub struct Client {
 #[derive(Debug)]
 pub enum Ended {
     /// It was told to.
-    Told,
+    Stopped,
     /// The last operation failed so. It may have been done or not.
     Failed(io::Error),
 }
@@ -62,7 +62,7 @@ impl Client {
                 return Ended::Failed(error);
             }
         }
-        Ended::Told
+        Ended::Stopped
     }
 
     fn now(&self) -> u64 {

@@ -10,7 +10,7 @@ use std::time::Instant;
 fn worked(folder: &Path, seed: u64, count: u64) -> Client {
     let mut client = Client::new(folder, seed, Instant::now());
     let ended = client.work(|acknowledged| acknowledged >= count);
-    assert!(matches!(ended, Ended::Told), "{ended:?}");
+    assert!(matches!(ended, Ended::Stopped), "{ended:?}");
     client
 }
 

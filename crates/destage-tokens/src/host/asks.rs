@@ -68,7 +68,13 @@ impl Host {
     pub fn cover(&self, file: &FileId) -> Option<Root> {
         let need =
             Need { root: Root::File(file.clone()), mode: Mode::Exclusive, is_explicit: false };
-        self.covering(&need, |_| true)
+        // What is on its way to the origin already waits for no further change.
+        let is_draining = |root: &Root| {
+            self.gates.get(root).is_some_and(|gate| gate.phase != super::gates::Phase::Closing)
+        };
+        self.covered(&need)
+            .or_else(|| self.covering(&need, |root| !is_draining(root)))
+            .or_else(|| self.covering(&need, |_| true))
     }
 
     fn covering(&self, need: &Need, is_open: impl Fn(&Root) -> bool) -> Option<Root> {

@@ -79,12 +79,19 @@ impl Host {
                 && !self.pins.contains_key(*root)
         };
         let over = mine.len().saturating_sub(self.settings.tokens_max + self.gates.len());
-        if over == 0 {
+        // What was made in a directory is remembered until that one is given up.
+        let has_made_much = self.born.len() > self.settings.tokens_max && self.gates.is_empty();
+        if over == 0 && !has_made_much {
             return;
         }
         let reserved = self.reserved();
-        let idle = mine.keys().filter(is_idle).filter(|root| !reserved.contains(*root));
-        let idle: Vec<Root> = idle.take(over).cloned().collect();
+        let is_idle = |root: &&Root| is_idle(root) && !reserved.contains(*root);
+        let idle = mine.keys().filter(is_idle);
+        let mut idle: Vec<Root> = idle.take(over).cloned().collect();
+        if has_made_much {
+            let homes = self.born.values().map(|dir| Root::File(dir.clone()));
+            idle.extend(homes.into_iter().find(|home| mine.contains_key(home) && is_idle(&home)));
+        }
         for root in idle {
             self.gates.insert(root, Gate { to: None, phase: Phase::Closing });
         }

@@ -1,6 +1,6 @@
 //! What the store holds, as far as this host has heard. It may be old: whatever rests on it is compared at the store.
 
-use crate::{Entry, HostId, Key, Mode, Register, Rev, Root, Value};
+use crate::{Controls, Entry, Event, HostId, Key, Mode, Register, Rev, Root, Snapshot, Value};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -9,8 +9,13 @@ use alloc::vec::Vec;
 pub(super) struct Mirror {
     me: HostId,
     epoch: Rev,
-    /// Without a value: gone at that revision, of which the store has yet to tell.
+    /// Without a value: gone at that revision, or earlier.
     keys: BTreeMap<Key, (Option<Value>, Rev)>,
+    /// Those without one.
+    gone: BTreeSet<(Rev, Key)>,
+    /// All that changed at earlier revisions is known.
+    heard: Rev,
+    controls: Controls,
     /// What this host holds, in this life.
     mine: BTreeMap<Root, Mode>,
     /// What somebody waits for.
@@ -18,11 +23,14 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    pub(super) fn new(me: HostId) -> Self {
+    pub(super) fn new(me: HostId, controls: Controls) -> Self {
         Self {
             me,
             epoch: Rev::NONE,
             keys: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            heard: Rev::NONE,
+            controls,
             mine: BTreeMap::new(),
             contested: BTreeSet::new(),
         }
@@ -38,9 +46,12 @@ impl Mirror {
         self.index();
     }
 
-    /// All there is.
-    pub(super) fn replace(&mut self, all: Vec<(Key, Value, Rev)>) {
-        self.keys = all.into_iter().map(|(key, value, rev)| (key, (Some(value), rev))).collect();
+    /// All there is at a revision.
+    pub(super) fn replace(&mut self, all: Snapshot) {
+        let Snapshot { keys, revision } = all;
+        self.keys = keys.into_iter().map(|(key, value, rev)| (key, (Some(value), rev))).collect();
+        self.gone.clear();
+        self.heard = Rev(revision.0 + 1);
         self.index();
     }
 
@@ -50,29 +61,46 @@ impl Mirror {
         roots.iter().for_each(|root| self.look(root));
     }
 
-    /// A key has changed. What is older than what is known changes nothing.
-    pub(super) fn set(&mut self, key: Key, value: Option<Value>, rev: Rev) {
-        let known = self.keys.get(&key);
-        if known.is_some_and(|(value, known)| *known > rev || (*known == rev && value.is_some())) {
+    /// The store tells of a change. All that it tells comes in order: what comes again, after more was known, is old.
+    pub(super) fn hear(&mut self, event: Event) {
+        let Event { key, value, revision } = event;
+        if revision < self.heard && !self.controls.old_news {
             return;
         }
-        let is_told = value.is_none() && known.is_some_and(|(_, known)| *known == rev);
-        if is_told {
-            self.keys.remove(&key);
-        } else {
-            self.keys.insert(key.clone(), (value, rev));
+        self.heard = self.heard.max(revision);
+        self.set(revision, key, value, revision);
+        // Nothing that is taken from now on can bring back what had gone by then.
+        while let Some((rev, _)) = self.gone.first()
+            && *rev < self.heard
+            && let Some((rev, key)) = self.gone.pop_first()
+        {
+            if self.keys.get(&key).is_some_and(|(value, known)| value.is_none() && *known == rev) {
+                self.keys.remove(&key);
+            }
         }
+    }
+
+    /// At the revision `as_of` a key held this, and had done so since `rev`. Without a value: it was not there. All that was
+    /// before what the store has told of is known better already.
+    pub(super) fn set(&mut self, as_of: Rev, key: Key, value: Option<Value>, rev: Rev) {
+        if as_of < self.heard && !self.controls.old_news {
+            return;
+        }
+        if self.keys.get(&key).is_some_and(|(_, known)| *known >= rev) {
+            return;
+        }
+        if value.is_none() {
+            self.gone.insert((rev, key.clone()));
+        }
+        self.keys.insert(key.clone(), (value, rev));
         if let Key::Token(root) = &key {
             self.look(root);
         }
     }
 
-    /// A key is not there: whatever is known of it is older.
-    pub(super) fn set_absent(&mut self, key: &Key) {
-        self.keys.remove(key);
-        if let Key::Token(root) = key {
-            self.look(root);
-        }
+    /// Keys that are known, with those that have gone and of which old news may still come.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
     }
 
     fn look(&mut self, root: &Root) {

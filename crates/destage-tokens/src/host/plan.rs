@@ -43,8 +43,8 @@ impl Host {
                 }
             }
             Stage::Online => {
-                if let Some(host) = self.fenced() {
-                    return self.declare_fenced(host);
+                if let Some((host, life)) = self.fenced() {
+                    return self.declare_fenced(host, life);
                 }
                 let mut draft = self.give_up();
                 let given = draft.keys().cloned().collect();
@@ -99,8 +99,10 @@ impl Host {
             return self.fenced_out();
         }
         let compares = vec![self.compare(host.clone()), self.compare(session.clone())];
-        let mut puts =
-            vec![Put { key: session, value: Some(Value::Session), lease: self.lease.id }];
+        let mut puts = vec![
+            Put { key: session, value: Some(Value::Session), lease: self.lease.id },
+            Put { key: Key::Life(self.me()), value: Some(Value::Life), lease: None },
+        ];
         if fenced != Some(false) {
             let value = Some(Value::Host { is_fenced: false });
             puts.push(Put { key: host, value, lease: None });
@@ -245,20 +247,28 @@ impl Host {
                 .any(|need| need.root == *root && self.covered(need).is_none())
     }
 
-    fn fenced(&self) -> Option<HostId> {
-        let done = self.fencing.iter().find(|(_, fencing)| **fencing == Fencing::Done);
-        done.map(|(host, _)| *host)
+    fn fenced(&self) -> Option<(HostId, Rev)> {
+        self.fencing.iter().find_map(|(host, fencing)| match fencing {
+            Fencing::Done(life) => Some((*host, *life)),
+            Fencing::Silent(_) | Fencing::Asked(_) => None,
+        })
     }
 
-    /// It has no session, and nothing of it can reach the origin: what it holds is void from now on.
-    fn declare_fenced(&mut self, host: HostId) {
+    /// It has no session, and nothing of this life of it can reach the origin: what it holds is void from now on.
+    ///
+    /// That it has not come back since is compared: whoever was shut out may start again before this is carried out, and be
+    /// silent again by then. Of that life nothing is known.
+    fn declare_fenced(&mut self, host: HostId, life: Rev) {
         self.fencing.remove(&host);
         let key = Key::Host(host);
-        let compares = vec![
+        let mut compares = vec![
             self.compare(Key::Host(self.me())),
             self.compare(key.clone()),
             (Key::Session(host), Rev::NONE),
         ];
+        if !self.settings.controls.any_life {
+            compares.push((Key::Life(host), life));
+        }
         let value = Some(Value::Host { is_fenced: true });
         self.send(Kind::Tokens, compares, vec![Put { key, value, lease: None }]);
     }
@@ -279,7 +289,7 @@ impl Host {
         if !draft.is_empty() {
             return self.send_tokens(draft, Vec::new());
         }
-        let keys = [Key::Host(me), Key::Session(me)];
+        let keys = [Key::Host(me), Key::Session(me), Key::Life(me)];
         let compares = vec![self.compare(keys[0].clone())];
         let puts = keys.map(|key| Put { key, value: None, lease: None });
         self.send(Kind::Leave, compares, puts.into());
@@ -304,7 +314,7 @@ impl Host {
                 Key::Host(host) if *host == self.settings.host => epoch = Some(revision),
                 _ => {}
             }
-            self.mirror.set(key, value, revision);
+            self.mirror.set(revision, key, value, revision);
         }
         match inflight.kind {
             Kind::Enter => {

@@ -1,8 +1,7 @@
 //! A host's life at the store: its lease, its session, and what becomes of others whose session has ended.
 
 use super::{Effect, Host, Kept, Stage};
-use crate::{HostId, Key, LeaseId, Mode, Rev, Root, Value};
-use alloc::vec::Vec;
+use crate::{HostId, Key, LeaseId, Mode, Rev, Root, Snapshot};
 use destage_core::{Span, Time};
 
 /// The lease, and what is known by it.
@@ -32,10 +31,10 @@ impl Lease {
 pub(super) enum Fencing {
     /// Since when; it may be a matter of news that are late.
     Silent(Time),
-    /// It is being shut out.
-    Asked,
+    /// It is being shut out, in the life that began at this revision.
+    Asked(Rev),
     /// It is: the store is to hear of it.
-    Done,
+    Done(Rev),
 }
 
 impl Host {
@@ -74,7 +73,7 @@ impl Host {
     }
 
     /// What the store holds at a revision, in any order. What changes from there is told by [`Host::event`].
-    pub fn loaded(&mut self, now: Time, all: Option<Vec<(Key, Value, Rev)>>) {
+    pub fn loaded(&mut self, now: Time, all: Option<Snapshot>) {
         self.lease.is_loading = false;
         match all {
             Some(all) => {
@@ -114,6 +113,13 @@ impl Host {
         }
     }
 
+    /// It serves no more, whatever comes. What it holds stays its own until others shut it out.
+    pub fn stop(&mut self) {
+        self.lose();
+        self.stage = Stage::Offline;
+        self.effects.clear();
+    }
+
     /// Gives everything back. All that it has changed is at the origin, and no request is under way.
     pub fn leave(&mut self, now: Time) {
         if self.stage == Stage::Online {
@@ -124,9 +130,10 @@ impl Host {
 
     /// What came of shutting a host out.
     pub fn fence_ended(&mut self, now: Time, host: HostId, is_done: bool) {
-        if self.fencing.contains_key(&host) {
-            let next = if is_done { Fencing::Done } else { Fencing::Silent(now) };
-            self.fencing.insert(host, next);
+        if let Some(fencing) = self.fencing.get_mut(&host)
+            && let Fencing::Asked(life) = *fencing
+        {
+            *fencing = if is_done { Fencing::Done(life) } else { Fencing::Silent(now) };
         }
         self.step(now);
     }
@@ -144,7 +151,7 @@ impl Host {
         let end = lease.id.map(|_| lease.valid_until);
         let fences = self.fencing.values().filter_map(|fencing| match fencing {
             Fencing::Silent(since) => Some(after(*since, self.settings.margin)),
-            Fencing::Asked | Fencing::Done => None,
+            Fencing::Asked(_) | Fencing::Done(_) => None,
         });
         retry.into_iter().chain(renew).chain(end).chain(fences).min()
     }
@@ -182,14 +189,21 @@ impl Host {
 
     /// Those who are silent for long enough are shut out. Those who speak again are not.
     pub(super) fn see_silent(&mut self, now: Time, silent: &[HostId]) {
-        self.fencing.retain(|host, fencing| silent.contains(host) || *fencing == Fencing::Asked);
+        self.fencing
+            .retain(|host, fencing| silent.contains(host) || matches!(fencing, Fencing::Asked(_)));
         for host in silent {
+            let life = self.mirror.rev(&Key::Life(*host));
             let fencing = self.fencing.entry(*host).or_insert(Fencing::Silent(now));
+            if matches!(*fencing, Fencing::Done(known) if known != life)
+                && !self.settings.controls.any_life
+            {
+                *fencing = Fencing::Silent(now);
+            }
             let Fencing::Silent(since) = *fencing else { continue };
             if self.settings.controls.no_fence {
-                *fencing = Fencing::Done;
+                *fencing = Fencing::Done(life);
             } else if now >= after(since, self.settings.margin) {
-                *fencing = Fencing::Asked;
+                *fencing = Fencing::Asked(life);
                 self.effects.push_back(Effect::Fence(*host));
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::server::RecordArgs;
+use crate::tls::TlsArgs;
 use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness};
 use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
@@ -50,17 +51,8 @@ pub(crate) struct BlockServeArgs {
     #[arg(long)]
     no_auth: bool,
 
-    /// PEM file of the certificate chain by which clients know this server; with it connections are encrypted.
-    #[arg(long, requires = "tls_key", value_name = "FILE")]
-    tls_certificate: Option<PathBuf>,
-
-    /// PEM file of the certificate's private key.
-    #[arg(long, requires = "tls_certificate", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-
-    /// PEM file of the authority that must have signed the clients' certificates.
-    #[arg(long, requires = "tls_certificate", value_name = "FILE")]
-    tls_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
 
     /// Let clients go on without encryption.
     #[arg(long, requires = "tls_certificate")]
@@ -317,16 +309,13 @@ impl BlockServeArgs {
             .map(|(name, volume)| volume.into_settings(name))
             .collect::<Result<_, _>>()?;
         check_recordings(&volumes)?;
-        let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsSettings {
-            certificate,
-            key,
-            client_ca: self.tls_client_ca.clone(),
-            optional: self.tls_optional,
-        });
+        let files = self.tls.files();
+        let knows_clients = files.as_ref().is_some_and(|files| files.client_ca.is_some());
+        let tls = files.map(|files| TlsSettings { files, optional: self.tls_optional });
         if let Listen::Tcp(address) = self.listen
             && !address.ip().is_loopback()
             && !self.no_auth
-            && self.tls_client_ca.is_none()
+            && !knows_clients
         {
             return Err(CliError::usage(format!(
                 "--listen {address} lets other hosts in, and NBD itself knows no password: ask for client certificates \

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::server::RecordArgs;
+use crate::tls::TlsArgs;
 use crate::values::{
     Admin, UnmappedWord, admin, all_unmapped, bytes, interval, listen, password, size, staleness,
     unmapped,
@@ -38,7 +39,7 @@ pub(crate) struct ServeArgs {
     origin: Option<String>,
 
     /// Where Redis clients connect: ADDRESS:PORT (port 0 lets the system choose) or unix:/path. Addresses other than loopback
-    /// need --password or --no-auth.
+    /// need --password, --tls-client-ca or --no-auth.
     #[arg(long, default_value = "127.0.0.1:6380", value_parser = listen, value_name = "ADDR")]
     listen: Listen,
 
@@ -180,9 +181,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
 
-    /// Serve without a password: on addresses other than loopback, and origins other than the example shop.
+    /// Serve without a password or client certificates: on addresses other than loopback, and origins other than the example shop.
     #[arg(long)]
     no_auth: bool,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 
     /// Most connections of clients. 1 to 1000000.
     #[arg(
@@ -193,8 +197,8 @@ pub(crate) struct ServeArgs {
     )]
     max_clients: u32,
 
-    /// How long a client may take from connecting to sending the password, where there is one; then it is disconnected. 100ms
-    /// to 1h.
+    /// How long a client may take from connecting to sending the password and to agreeing on TLS, where there are such; then it is
+    /// disconnected. 100ms to 1h.
     #[arg(long, default_value = "30s", value_parser = |s: &str| interval(s, "100ms", "1h"), value_name = "TIME")]
     handshake_timeout: Interval,
 
@@ -433,6 +437,7 @@ impl ServeArgs {
             drain_timeout: self.drain_timeout.span(),
             password: password(self.password)?,
             no_auth: self.no_auth,
+            tls: self.tls.files(),
             clients_max: self.max_clients as usize,
             parked_bytes_max: self.parked_limit.get(),
             request_bytes_max: length(self.max_request),

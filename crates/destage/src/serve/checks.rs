@@ -8,15 +8,24 @@ use std::path::{Path, PathBuf};
 
 /// Refuses settings that would open the data to people who were not meant to reach them.
 pub(crate) fn check(settings: &Settings) -> Result<(), CliError> {
+    if let (Listen::Unix(path), Some(_)) = (&settings.listen, &settings.tls) {
+        return Err(CliError::usage(format!(
+            "--tls-certificate is for clients that come by TCP, and --listen unix:{} is reached from this machine alone: leave \
+             one of them out",
+            path.display()
+        )));
+    }
     if settings.password.is_some() || settings.no_auth {
         return Ok(());
     }
+    let knows_clients = settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     if let Listen::Tcp(addr) = &settings.listen
         && !addr.ip().is_loopback()
+        && !knows_clients
     {
         return Err(CliError::usage(format!(
             "--listen {addr} can be reached from other machines without a password: set --password \
-             (or DESTAGE_PASSWORD), listen on 127.0.0.1, or say --no-auth"
+             (or DESTAGE_PASSWORD), ask for client certificates (--tls-client-ca), listen on 127.0.0.1, or say --no-auth"
         )));
     }
     if let Some(addr) = settings.admin
@@ -27,7 +36,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), CliError> {
              (or DESTAGE_PASSWORD), use 127.0.0.1, or say --no-auth"
         )));
     }
-    if settings.origin.is_some() { own_origin(&settings.listen) } else { Ok(()) }
+    if settings.origin.is_some() && !knows_clients { own_origin(&settings.listen) } else { Ok(()) }
 }
 
 fn own_origin(listen: &Listen) -> Result<(), CliError> {
@@ -35,8 +44,8 @@ fn own_origin(listen: &Listen) -> Result<(), CliError> {
         Listen::Tcp(_) => {
             return Err(CliError::usage(
                 "an origin other than the example shop must not be open to every user of this \
-                 machine: set --password (or DESTAGE_PASSWORD), listen on unix:/path in a folder \
-                 with mode 0700, or say --no-auth",
+                 machine: set --password (or DESTAGE_PASSWORD), ask for client certificates (--tls-client-ca), listen on \
+                 unix:/path in a folder with mode 0700, or say --no-auth",
             ));
         }
         Listen::Unix(path) => path,
@@ -69,6 +78,7 @@ fn folder(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use destage_runtime::tls::{Identity, ServerFiles};
 
     fn settings(listen: &str, origin: Option<&str>) -> Settings {
         let listen = match listen.strip_prefix("unix:") {
@@ -99,6 +109,20 @@ mod tests {
         let mut admin = settings("127.0.0.1:6380", None);
         admin.admin = Some("192.0.2.1:80".parse().unwrap());
         assert!(refusal(&admin).contains("--admin 192.0.2.1:80"));
+    }
+
+    #[test]
+    fn client_certificates_stand_for_the_password_of_clients_and_for_no_other() {
+        let identity = Identity { certificate: "c".into(), key: "k".into() };
+        let mut settings = settings("0.0.0.0:6380", Some("sqlite:shop.db"));
+        settings.tls = Some(ServerFiles { identity, client_ca: None });
+        assert!(refusal(&settings).contains("--tls-client-ca"));
+        settings.tls.as_mut().unwrap().client_ca = Some("ca".into());
+        assert!(check(&settings).is_ok());
+        settings.admin = Some("192.0.2.1:80".parse().unwrap());
+        assert!(refusal(&settings).contains("--admin 192.0.2.1:80"));
+        (settings.admin, settings.listen) = (None, Listen::Unix("/run/s".into()));
+        assert!(refusal(&settings).contains("leave one of them out"));
     }
 
     #[test]

@@ -85,7 +85,8 @@ pub(crate) fn run(args: &CurveArgs) -> Result<(), CliError> {
         _ => Sample::All,
     };
     let mut curves = Curves::new(args.trace.block_bytes(), &args.replacement, sample);
-    let (format, _) = args.trace.read(|request| curves.request(request).map_err(failed_blocks))?;
+    let (format, _) =
+        args.trace.read_many(|requests| curves.requests(requests).map_err(failed_blocks))?;
     let found = Found {
         version: env!("CARGO_PKG_VERSION"),
         trace: args.trace.trace.display().to_string(),

@@ -77,7 +77,7 @@ fn simulate(args: &RunArgs) -> Result<(), CliError> {
     let mut hits = Hits::new(args.trace.block_bytes(), &setups).map_err(CliError::usage)?;
     let started = Instant::now();
     let (format, counts) =
-        args.trace.read(|request| hits.request(request).map_err(failed_blocks))?;
+        args.trace.read_many(|requests| hits.requests(requests).map_err(failed_blocks))?;
     let distinct = hits.distinct_blocks();
     let outcomes = hits.finish();
     let elapsed = started.elapsed().as_secs_f64();

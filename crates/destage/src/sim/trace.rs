@@ -98,6 +98,8 @@ pub(crate) fn verdict() -> Result<(), CliError> {
 const LIS_BLOCK: u64 = 512;
 /// So many requests are read between two updates of the progress.
 const PROGRESS_EVERY: u64 = 4_096;
+/// So many requests are read before they are simulated.
+const READ_AT_ONCE: usize = 2_048;
 
 impl TraceArgs {
     /// Bytes of a block.
@@ -130,9 +132,23 @@ impl TraceArgs {
         &self,
         mut take: impl FnMut(&Request) -> Result<(), CliError>,
     ) -> Result<(Format, Counts), CliError> {
+        self.read_many(|requests| requests.iter().try_for_each(&mut take))
+    }
+
+    /// As [`TraceArgs::read`], many requests at a time.
+    pub(crate) fn read_many(
+        &self,
+        mut take: impl FnMut(&[Request]) -> Result<(), CliError>,
+    ) -> Result<(Format, Counts), CliError> {
         let mut reading = self.open("reading")?;
-        for request in &mut reading {
-            take(&request?)?;
+        let mut requests = Vec::with_capacity(READ_AT_ONCE);
+        while !is_interrupted() {
+            reading.trace.next_requests(&mut requests).map_err(|e| failed(&e))?;
+            if requests.is_empty() {
+                break;
+            }
+            take(&requests)?;
+            reading.show();
         }
         Ok(reading.finish())
     }
@@ -154,20 +170,25 @@ impl Iterator for Reading {
             return None;
         }
         let request = self.trace.next_request().map_err(|e| failed(&e)).transpose();
-        let requests = self.trace.counts().requests;
-        if requests.is_multiple_of(PROGRESS_EVERY) {
-            let rate = requests as f64 / self.began.elapsed().as_secs_f64().max(1e-9);
-            self.progress.note(format_args!("{} requests/s", count(rate as u64)));
-            let (read, total) = self.trace.progress();
-            // The length of a pipe is not known.
-            self.progress.set_total(total.unwrap_or(read));
-            self.progress.set(read);
+        if self.trace.counts().requests.is_multiple_of(PROGRESS_EVERY) {
+            self.show();
         }
         request
     }
 }
 
 impl Reading {
+    /// Shows how far it is.
+    fn show(&mut self) {
+        let requests = self.trace.counts().requests;
+        let rate = requests as f64 / self.began.elapsed().as_secs_f64().max(1e-9);
+        self.progress.note(format_args!("{} requests/s", count(rate as u64)));
+        let (read, total) = self.trace.progress();
+        // The length of a pipe is not known.
+        self.progress.set_total(total.unwrap_or(read));
+        self.progress.set(read);
+    }
+
     /// How slow devices were, if the trace is a recording.
     pub(crate) fn devices(&self) -> Option<Devices> {
         self.trace.devices().cloned()

@@ -44,7 +44,7 @@ pub(crate) struct TopArgs {
 }
 
 /// What one server said.
-struct Heard {
+struct Answer {
     server: usize,
     result: Result<Box<Report>, String>,
 }
@@ -84,7 +84,7 @@ fn failed(error: &std::io::Error) -> CliError {
 }
 
 /// Each server is asked on a thread of its own, so that one that hangs does not hold up the others.
-fn ask(addresses: &[String], every: Duration) -> Receiver<Heard> {
+fn ask(addresses: &[String], every: Duration) -> Receiver<Answer> {
     let (sender, heard) = mpsc::channel();
     for (server, address) in addresses.iter().enumerate() {
         let admin = AdminArgs { admin: address.clone(), password: None };
@@ -98,7 +98,7 @@ fn ask(addresses: &[String], every: Duration) -> Receiver<Heard> {
                         format!("it does not answer as a destage server does: {error}")
                     })
                 });
-                if sender.send(Heard { server, result: report }).is_err() {
+                if sender.send(Answer { server, result: report }).is_err() {
                     return;
                 }
                 thread::sleep(every.saturating_sub(began.elapsed()));
@@ -111,7 +111,7 @@ fn ask(addresses: &[String], every: Duration) -> Receiver<Heard> {
 fn watch(
     terminal: &mut DefaultTerminal,
     servers: &mut Servers,
-    heard: &Receiver<Heard>,
+    heard: &Receiver<Answer>,
 ) -> std::io::Result<()> {
     loop {
         heard.try_iter().for_each(|heard| servers.hear(heard));
@@ -136,7 +136,7 @@ fn watch(
 }
 
 /// Two answers, so that there are rates; or the first error of each.
-fn once(servers: &mut Servers, heard: &Receiver<Heard>, width: u16) -> Result<(), CliError> {
+fn once(servers: &mut Servers, heard: &Receiver<Answer>, width: u16) -> Result<(), CliError> {
     while !servers.all.iter().all(|server| server.error.is_some() || server.history.len() >= 2) {
         match heard.recv() {
             Ok(heard) => servers.hear(heard),
@@ -177,7 +177,7 @@ impl Servers {
         Self { all: addresses.iter().map(server).collect(), chosen: 0 }
     }
 
-    fn hear(&mut self, heard: Heard) {
+    fn hear(&mut self, heard: Answer) {
         let server = &mut self.all[heard.server];
         match heard.result {
             Ok(report) => {
@@ -219,10 +219,10 @@ mod tests {
                 ..VolumeReport::default()
             }];
             for (server, report) in [(0, report("serve", uptime, writes)), (1, block)] {
-                servers.hear(Heard { server, result: Ok(Box::new(report)) });
+                servers.hear(Answer { server, result: Ok(Box::new(report)) });
             }
         }
-        servers.hear(Heard { server: 2, result: Err("it cannot be reached".into()) });
+        servers.hear(Answer { server: 2, result: Err("it cannot be reached".into()) });
         servers
     }
 

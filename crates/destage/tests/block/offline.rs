@@ -1,9 +1,8 @@
 //! `destage block check` and `resize`, origins that grow, caches that are older copies of themselves, origins behind TLS.
 
-use crate::harness::{Random, Scratch};
+use crate::harness::{Certificates, Random, Scratch};
 use crate::history::{BLOCK, BLOCKS, History, read_state, stamped};
 use crate::server::{Launch, destage, image, text};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -263,34 +262,13 @@ fn a_cache_from_a_snapshot_is_refused() {
     assert_eq!(code, 13, "{report}");
 }
 
-/// PEM files of an authority, and of a server and a client that it vouches for.
-fn certificates(scratch: &Scratch) -> PathBuf {
-    let folder = scratch.join("tls");
-    fs::create_dir(&folder).expect("a folder");
-    let key = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::new(Vec::new()).expect("no names are fine");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = params.self_signed(&key).expect("a certificate").pem();
-    fs::write(folder.join("ca.pem"), authority).expect("it can be written");
-    let issuer = Issuer::new(params, key);
-    for name in ["localhost", "client"] {
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        let certificate = params.signed_by(&key, &issuer).expect("a certificate").pem();
-        fs::write(folder.join(format!("{name}.pem")), certificate).expect("it can be written");
-        fs::write(folder.join(format!("{name}.key")), key.serialize_pem())
-            .expect("it can be written");
-    }
-    folder
-}
-
 #[test]
 fn an_origin_and_its_redo_store_are_reached_by_tls() {
     let storage = setup();
     let redo = storage.scratch.join("redo.img");
     File::create(&redo).and_then(|file| file.set_len(32 << 20)).expect("a file");
-    let tls = certificates(&storage.scratch);
-    let pem = |name: &str| tls.join(name).display().to_string();
+    let tls = Certificates::make(storage.scratch.join("tls"));
+    let pem = |name: &str| tls.file(name);
     let exports = storage.scratch.join("exports.toml");
     let section = format!(
         "[volume.redo]\norigin = '{}'\ncache = '{}'\ncache-size = '64M'\n",
@@ -301,7 +279,7 @@ fn an_origin_and_its_redo_store_are_reached_by_tls() {
     let server = storage
         .launch
         .clone()
-        .with(&["--tls-certificate", &pem("localhost.pem"), "--tls-key", &pem("localhost.key")])
+        .with(&["--tls-certificate", &pem("server.pem"), "--tls-key", &pem("server.key")])
         .with(&["--tls-client-ca", &pem("ca.pem"), "--config", &exports.display().to_string()])
         .start();
     let by_name = |export: &str| {

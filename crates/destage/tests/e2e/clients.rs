@@ -39,8 +39,22 @@ fn shop_holds_what_the_clients_wrote(server: &Server, database: &Database) {
 }
 
 fn python(python: &str, port: &str, protocol: &str, section: &str) {
+    python_with(python, port, protocol, section, &[]);
+}
+
+/// The same with these variables in its environment.
+#[track_caller]
+pub(crate) fn python_with(
+    python: &str,
+    port: &str,
+    protocol: &str,
+    section: &str,
+    variables: &[(&str, String)],
+) {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/client.py");
-    checked(Command::new(python).args(["-B", program, port, protocol, section]));
+    let mut client = Command::new(python);
+    client.args(["-B", program, port, protocol, section]).envs(variables.iter().cloned());
+    checked(&mut client);
 }
 
 fn go(program: &str, port: &str, protocol: &str, section: &str) {
@@ -209,6 +223,43 @@ fn ioredis_is_told_that_there_is_no_other_database() {
     checked(Command::new("node").arg(program).arg(server.port()));
     server.drain();
     assert_eq!(database.number("SELECT visits FROM customers WHERE id = 1"), 5);
+}
+
+/// A server that takes keys of locks, before a database of SQLite.
+fn with_locks(scratch: &Scratch) -> (Database, Server) {
+    let database = shop::sqlite(scratch);
+    let launch = Launch::before(scratch, &database.url());
+    (database, launch.with(&["--unmapped", "lock:*"]).start())
+}
+
+/// Without a release that compares the value, two processes hold the lock at once.
+#[test]
+fn locks_of_redis_py_are_held_by_one_at_a_time() {
+    let Some(python) = prepared("DESTAGE_TEST_PYTHON") else { return };
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/python/locks.py");
+    let run = |port: &str, mode: &str| {
+        output(Command::new(&python).args(["-B", program, port, mode])).trim().to_owned()
+    };
+    let scratch = Scratch::new();
+    let Some(redis) = Redis::start(&scratch) else { return };
+    let (_database, server) = with_locks(&scratch);
+    for port in [redis.port(), server.port()] {
+        let said = run(&port, "promise");
+        assert!(said.ends_with("checks"), "{said}");
+    }
+    assert_eq!(run(&server.port(), "control"), "two at once");
+}
+
+#[test]
+fn ioredis_sends_scripts_by_their_digests() {
+    let Some(program) = prepared("DESTAGE_TEST_NODE_CLIENT") else { return };
+    let program = Path::new(&program).with_file_name("scripts.mjs");
+    let scratch = Scratch::new();
+    let Some(redis) = Redis::start(&scratch) else { return };
+    let (_database, server) = with_locks(&scratch);
+    for port in [redis.port(), server.port()] {
+        checked(Command::new("node").arg(&program).arg(port));
+    }
 }
 
 /// The names of a server's commands.

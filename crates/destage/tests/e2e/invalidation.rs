@@ -1,6 +1,6 @@
 //! What other programs change at the origin: dropped by hand, after a time, or because PostgreSQL tells of it.
 
-mod told;
+mod notifications;
 mod undecided;
 
 use crate::harness::server::binary;

@@ -44,4 +44,5 @@ mod soak;
 mod sockets;
 mod status;
 mod strangers;
+mod tls;
 mod whose;

@@ -88,7 +88,7 @@ impl Loaded {
                         "{:?} failed although nothing had happened: {error}",
                         client.books.last()
                     )),
-                    Ended::Told => Err("the clients were not disturbed in time".to_owned()),
+                    Ended::Stopped => Err("the clients were not disturbed in time".to_owned()),
                 }
             };
             let clients: Vec<_> =

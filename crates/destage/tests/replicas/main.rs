@@ -1,6 +1,8 @@
 //! Buffered writes on other servers, a standby, and the loss of either: the real program, real servers, clients that keep books.
 
 mod books;
+#[path = "../e2e/harness/certificates.rs"]
+mod certificates;
 mod clients;
 mod example;
 #[path = "../e2e/harness/rounds.rs"]

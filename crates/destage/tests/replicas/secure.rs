@@ -1,44 +1,23 @@
 //! Servers that ask for TLS, a certificate of the client, a user and a password.
 
+use crate::certificates::Certificates;
 use crate::world::World;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use std::path::Path;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+const PATIENCE: Duration = Duration::from_secs(60);
 const JOURNAL_UNUSABLE: i32 = 13;
 const PASSWORD: &str = "geheim";
 /// A start does not wait for what a person has to mend.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Writes a certificate and its key.
-fn certificate(folder: &Path, name: &str, issuer: &Issuer<'_, KeyPair>) {
-    let key = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
-    // One named as its issuer would pass for its own.
-    params.distinguished_name.push(DnType::CommonName, name);
-    let signed = params.signed_by(&key, issuer).expect("it is signed");
-    std::fs::write(folder.join(format!("{name}.pem")), signed.pem()).expect("a file");
-    std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).expect("a file");
-}
-
-fn authority(folder: &Path, name: &str) -> Issuer<'static, KeyPair> {
-    let key = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let pem = params.self_signed(&key).expect("it is signed").pem();
-    std::fs::write(folder.join(format!("{name}.pem")), pem).expect("a file");
-    Issuer::new(params, key)
-}
-
 #[test]
 fn servers_are_reached_by_tls_with_a_user_a_password_and_a_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
-    let issuer = authority(folder.path(), "ca");
-    authority(folder.path(), "other-ca");
-    certificate(folder.path(), "server", &issuer);
-    certificate(folder.path(), "client", &issuer);
-    let file = |name: &str| folder.path().join(name).display().to_string();
+    let made = Certificates::make(folder.path().to_owned());
+    let file = |name: &str| made.file(name);
     let (cert, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
     let password = format!(">{PASSWORD}");
     // What REPLICAS says that the user needs.
@@ -82,4 +61,41 @@ fn servers_are_reached_by_tls_with_a_user_a_password_and_a_certificate() {
     assert_eq!(next.client().ask(&["HGET", "t:1", "n"]), "1");
     next.end();
     assert_eq!(world.origin_rows(), [(1, 1)]);
+}
+
+#[test]
+fn an_owner_and_its_standby_are_reached_by_tls_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = Certificates::make(folder.path().to_owned());
+    let (cert, key, ca) = (made.file("server.pem"), made.file("server.key"), made.file("ca.pem"));
+    let flags = ["--failover", "1s", "--tls-certificate", &cert, "--tls-key", &key];
+    let mut world = World::new(3, &[]);
+    let mut owner = world.start(&flags);
+    let mut standby = world.start_standby(&flags);
+    let ask = |address: &str, command: &[&str]| {
+        let port = address.rsplit(':').next().expect("a port").to_owned();
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-p", &port, "--tls", "--cacert", &ca]).args(command);
+        let said = cli.output().expect("redis-cli is installed").stdout;
+        String::from_utf8_lossy(&said).trim().to_owned()
+    };
+    assert_eq!(ask(&owner.address(), &["HINCRBY", "t:1", "n", "1"]), "1");
+    let until = Instant::now() + PATIENCE;
+    // It has to look at the servers first.
+    while !ask(&standby.address(), &["HGET", "t:1", "n"]).contains(&owner.address()) {
+        assert!(Instant::now() < until, "the standby does not know the owner");
+    }
+    for address in [owner.address(), standby.address()] {
+        let mut plain = TcpStream::connect(address).expect("it listens");
+        plain.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        plain.write_all(b"PING\r\n").expect("it is taken");
+        let mut said = String::new();
+        plain.read_to_string(&mut said).expect("an end");
+        assert!(said.starts_with("-ERR this port speaks TLS"), "{said}");
+    }
+    owner.kill();
+    standby.await_owner();
+    assert_eq!(ask(&standby.address(), &["HINCRBY", "t:1", "n", "1"]), "2");
+    standby.end();
+    assert_eq!(world.origin_rows(), [(1, 2)]);
 }

@@ -2,7 +2,7 @@
 
 use super::{Cookie, Event, Exports, Limits, Session, TlsMode};
 use crate::request::Reply;
-use rustls::{ServerConfig, ServerConnection};
+use destage_runtime::tls::{ServerConfig, ServerTls, is_for_now};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub struct Connection<S> {
     stream: S,
     session: Session,
     tls: Tls,
-    encrypted: Option<Box<ServerConnection>>,
+    encrypted: Option<ServerTls>,
     /// What must leave before the first encrypted byte.
     clear: Vec<u8>,
     closing: bool,
@@ -134,7 +134,7 @@ impl<S: Read + Write> Connection<S> {
                 let space = self.session.space();
                 (self.stream.read(space), space.len())
             }
-            Some(connection) => (connection.read_tls(&mut self.stream), 0),
+            Some(connection) => (connection.receive(&mut self.stream), 0),
         };
         match received {
             Ok(0) => Ok(Received::Closed),
@@ -142,7 +142,12 @@ impl<S: Read + Write> Connection<S> {
                 self.session.filled(len);
                 Ok(if len < space { Received::Last } else { Received::Some })
             }
-            Ok(_) => self.process().map(|()| Received::Some),
+            Ok(_) => {
+                if let Some(connection) = &mut self.encrypted {
+                    connection.process(&mut self.stream)?;
+                }
+                Ok(Received::Some)
+            }
             Err(error) if is_for_now(&error) => Ok(Received::None),
             Err(error) => Err(error),
         }
@@ -207,16 +212,16 @@ impl<S: Read + Write> Connection<S> {
                 let mut slices = [IoSlice::new(&[]); SLICES];
                 let set = self.session.output(&mut slices);
                 // Takes as much as its own bounded buffer holds, maybe nothing.
-                let taken = connection.writer().write_vectored(&slices[..set])?;
+                let taken = connection.encrypt(&slices[..set])?;
                 self.session.sent(taken);
             } else if self.session.is_finished() && !self.closing {
                 self.closing = true;
-                connection.send_close_notify();
+                connection.say_end();
             }
             if !connection.wants_write() {
                 return self.stream.flush();
             }
-            written(connection.write_tls(&mut self.stream))?;
+            connection.send(&mut self.stream)?;
         }
     }
 
@@ -224,26 +229,14 @@ impl<S: Read + Write> Connection<S> {
         let (Tls::Optional(config) | Tls::Required(config)) = &self.tls else {
             return Err(io::Error::other("TLS was agreed on without a certificate"));
         };
-        let connection = ServerConnection::new(config.clone()).map_err(io::Error::other)?;
+        let connection = ServerTls::new(config)?;
         let mut slices = [IoSlice::new(&[]); SLICES];
         let set = self.session.output(&mut slices);
         self.clear = slices[..set].iter().flat_map(|slice| slice.to_vec()).collect();
         self.session.sent(self.clear.len());
         self.session.tls_started();
-        self.encrypted = Some(Box::new(connection));
+        self.encrypted = Some(connection);
         Ok(())
-    }
-
-    fn process(&mut self) -> io::Result<()> {
-        let Some(connection) = &mut self.encrypted else {
-            return Ok(());
-        };
-        let Err(error) = connection.process_new_packets() else {
-            return Ok(());
-        };
-        // The alert tells the client why. The error that is returned is the one that matters.
-        let _ = connection.write_tls(&mut self.stream);
-        Err(io::Error::new(ErrorKind::InvalidData, format!("failed to speak TLS: {error}")))
     }
 
     /// Moves decrypted bytes into the session; whether there were some.
@@ -252,22 +245,11 @@ impl<S: Read + Write> Connection<S> {
         else {
             return Ok(false);
         };
-        match connection.reader().read(self.session.space()) {
-            Ok(len) => {
-                self.session.filled(len);
-                self.client_closed = len == 0;
-                Ok(len > 0)
-            }
-            Err(error) if is_for_now(&error) => Ok(false),
-            // Closed without saying so in TLS: the stream says it too.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) => Err(error),
-        }
+        let Some(len) = connection.decrypted(self.session.space())? else { return Ok(false) };
+        self.session.filled(len);
+        self.client_closed = len == 0;
+        Ok(len > 0)
     }
-}
-
-fn is_for_now(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// How much was written: nothing is no progress, and an interruption is none either but no error.

@@ -1,39 +1,43 @@
 //! The clients' sockets: accepting, reading, sending, closing.
 
-use super::super::client::Client;
+use super::super::client::{Client, SPEAKS_TLS};
 use super::{OUTPUT_KEPT_BYTES, READS_IN_A_ROW, Server};
 use crate::engine::TURN;
 use destage_core::{ClientId, Time};
+use destage_runtime::tls::TlsStream;
 use mio::{Interest, Token};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 impl Server {
     pub(super) fn accept(&mut self) {
         while let Some((mut stream, from)) = self.shell.accept() {
-            let Some(id) = self.engine.connect_from(self.clock.now(), from) else {
-                let _ = stream.write(b"-ERR max number of clients reached; see --max-clients\r\n");
+            let is_encrypted = self.tls.is_some();
+            let Some(id) = self.engine.connect_from(self.clock.now(), from, !is_encrypted) else {
+                // Who expects TLS could not read it.
+                if !is_encrypted {
+                    let _ =
+                        stream.write(b"-ERR max number of clients reached; see --max-clients\r\n");
+                }
                 continue;
             };
             let interest = Interest::READABLE | Interest::WRITABLE;
             let token = Token(id.0 as usize);
             let registry = self.shell.registry();
-            if let Err(error) = registry.register(stream.source(), token, interest) {
-                tracing::warn!(%error, "cannot watch a connection");
-                self.engine.disconnect(self.clock.now(), id);
-                continue;
-            }
+            let watched = registry
+                .register(stream.source(), token, interest)
+                .and_then(|()| TlsStream::new(stream, self.tls.as_ref()));
+            let stream = match watched {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot watch a connection");
+                    self.engine.disconnect(self.clock.now(), id);
+                    continue;
+                }
+            };
             if self.clients.len() <= token.0 {
                 self.clients.resize_with(token.0 + 1, || None);
             }
-            let client = Client {
-                stream,
-                sent: 0,
-                readable: false,
-                blocked: false,
-                ending: false,
-                ended: false,
-            };
-            self.clients[token.0] = Some(client);
+            self.clients[token.0] = Some(Client::new(stream));
         }
     }
 
@@ -51,10 +55,16 @@ impl Server {
             if is_over || !self.engine.wants_input(id) {
                 break;
             }
-            match client.stream.read(&mut self.buffer) {
+            let read = client.stream.read_all(&mut self.buffer);
+            if client.handshaking && !client.stream.is_handshaking() {
+                client.handshaking = false;
+                self.engine.greet(id);
+            }
+            match read {
                 Ok(0) => return self.end(id),
                 Ok(count) => {
-                    let more = count == self.buffer.len() || client.ending;
+                    let is_full = count == self.buffer.len();
+                    let more = is_full || client.ending || client.stream.is_encrypted();
                     self.engine.receive(now, id, &self.buffer[..count]);
                     // Less than asked for: the socket is empty, and more will be announced.
                     if !more {
@@ -65,7 +75,15 @@ impl Server {
                     return self.read_again_later(id, false);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return self.close(id),
+                Err(error) => {
+                    if client.handshaking {
+                        self.refused.note(now, &error);
+                    }
+                    if client.stream.spoke_in_the_clear() {
+                        client.stream.answer_in_the_clear(SPEAKS_TLS);
+                    }
+                    return self.close(id);
+                }
             }
         }
         self.read_again_later(id, true);
@@ -125,10 +143,13 @@ impl Server {
     }
 
     pub(super) fn unblock(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut)
-            && client.blocked
-        {
-            client.blocked = false;
+        let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        if client.handshaking {
+            // It sends in turn.
+            self.read(id);
+        } else if std::mem::take(&mut client.blocked) {
             self.send(id);
         }
     }
@@ -192,32 +213,32 @@ impl Server {
             return self.send_local(id);
         };
         let Some((ready, closing)) = self.engine.outgoing(id) else { return };
-        while client.sent < ready.len() && !client.blocked {
-            match client.stream.write(&ready[client.sent..]) {
-                Ok(count) => client.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => client.blocked = true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return self.close(id),
-            }
+        if closing && client.handshaking {
+            // It can be told nothing yet.
+            return self.close(id);
         }
-        if client.sent == ready.len() {
-            client.sent = 0;
-            ready.clear();
-            if ready.capacity() > OUTPUT_KEPT_BYTES {
-                *ready = Vec::new();
-            }
-            self.engine.sent(id);
-            let ended = client.ended;
-            if closing || (ended && self.engine.is_idle(id)) {
-                self.close(id);
-            }
+        match client.send(ready) {
+            Err(_) => return self.close(id),
+            Ok(false) => return,
+            Ok(true) => {}
+        }
+        client.sent = 0;
+        ready.clear();
+        if ready.capacity() > OUTPUT_KEPT_BYTES {
+            *ready = Vec::new();
+        }
+        self.engine.sent(id);
+        let ended = client.ended;
+        if closing || (ended && self.engine.is_idle(id)) {
+            self.close(id);
         }
     }
 
     pub(super) fn close(&mut self, id: ClientId) {
         if let Some(mut client) = self.clients.get_mut(id.0 as usize).and_then(Option::take) {
+            client.stream.say_end();
             // Closing the socket removes it from the poll in any case.
-            let _ = self.shell.registry().deregister(client.stream.source());
+            let _ = self.shell.registry().deregister(client.stream.inner().source());
             self.held.retain(|(held, _)| *held != id);
             self.engine.disconnect(self.clock.now(), id);
         }

@@ -3,6 +3,7 @@
 //! Every wait has a deadline, every process is ended with its test, and a missing tool skips the test with its name, or
 //! fails it where `DESTAGE_TEST_REQUIRE` is set (as `cargo xtask test` does after installing everything).
 
+pub(crate) mod certificates;
 pub(crate) mod database;
 pub(crate) mod ferretdb;
 pub(crate) mod mariadb;
@@ -18,6 +19,7 @@ pub(crate) mod server;
 pub(crate) mod shop;
 pub(crate) mod small_disk;
 
+pub(crate) use certificates::Certificates;
 pub(crate) use database::Database;
 pub(crate) use destage_testkit::needs::{has, prepared, skip};
 pub(crate) use own_server::{Kind, OwnServer};

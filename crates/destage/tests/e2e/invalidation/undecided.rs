@@ -1,6 +1,6 @@
 //! What PostgreSQL tells, beside ordering domains, writes that the origin rejected, and copies that expire.
 
-use super::told::{installed, number, told};
+use super::notifications::{installed, notified, number};
 use crate::harness::{Client, Database, PATIENCE, Scratch, Server, eventually};
 use crate::parking::ok;
 
@@ -69,13 +69,13 @@ fn destages_of_no_domain_are_told_of_and_changes_of_others_reach_the_rows_of_all
     assert_eq!(database.number("SELECT sum(n) FROM stock"), -30);
     // Notifications come in the order of the commits, so an echo would have come before this one.
     database.execute("UPDATE stock SET n = 100");
-    told(&server, 1);
+    notified(&server, 1);
     ok(&mut client, "DESTAGE PAUSE");
     sell(&mut client);
     assert_eq!(client.run("HGET stock:3:1 n").text(), "99");
     database.execute("UPDATE stock SET n = n + 1000");
     database.execute("UPDATE visits SET n = 5000");
-    told(&server, 3);
+    notified(&server, 3);
     for (read, expected) in [
         ("HGET stock:1:1 n", "1099"),
         ("HGET stock:2:1 n", "1099"),
@@ -90,7 +90,7 @@ fn destages_of_no_domain_are_told_of_and_changes_of_others_reach_the_rows_of_all
     assert_eq!(database.number("SELECT sum(n) FROM stock"), 3 * 1098);
     assert_eq!(database.number("SELECT n FROM visits"), 5002);
     database.execute("UPDATE visits SET n = 7");
-    told(&server, 4);
+    notified(&server, 4);
     assert_eq!(client.run("HGET visits:1 n").text(), "7");
 }
 
@@ -106,7 +106,7 @@ fn parked_changes_stay_on_top_of_what_others_change_until_they_are_decided() {
         server.drain();
         assert_eq!(database.number("SELECT count(*) FROM destage_parked"), 2);
         database.execute("UPDATE orders SET note = 'theirs', paid = 100");
-        told(&server, 1);
+        notified(&server, 1);
         assert_eq!(client.run("HGET orders:1 note").text(), "theirs");
         assert_eq!(client.run("HGET orders:1 customer").text(), "77");
         assert_eq!(client.run("HGET orders:1 paid").text(), "105");
@@ -114,20 +114,20 @@ fn parked_changes_stay_on_top_of_what_others_change_until_they_are_decided() {
         ok(&mut client, "DESTAGE PAUSE");
         ok(&mut client, "HINCRBY orders:1 paid 1");
         database.execute("UPDATE orders SET note = 'again', paid = 200");
-        told(&server, 2);
+        notified(&server, 2);
         shows(&mut client, "HGET orders:1 note", "again");
         assert_eq!(client.run("HGET orders:1 paid").text(), "206");
         ok(&mut client, "DESTAGE RESUME");
         server.drain();
         assert_eq!(database.number("SELECT count(*) FROM destage_parked"), 3);
         database.execute("INSERT INTO customers VALUES (77, 'late')");
-        told(&server, 3);
+        notified(&server, 3);
         ok(&mut client, "DESTAGE PARKED RETRY ALL");
         assert_eq!(database.rows("SELECT * FROM orders"), [["1", "77", "206", "again"]]);
         assert_eq!(client.run("HGET orders:1 paid").text(), "206");
         // What was applied late is not told of either.
         database.execute("UPDATE orders SET paid = 7");
-        told(&server, 4);
+        notified(&server, 4);
         assert_eq!(client.run("HGET orders:1 paid").text(), "7");
     }
 }
@@ -153,7 +153,7 @@ fn copies_that_expire_are_told_of_and_plain_keys_are_left_alone() {
     assert_eq!(client.run("HGET accounts:1 n").text(), "10");
     assert_eq!(client.run("EXPIRE accounts:1 100000").int(), 1);
     database.execute("UPDATE accounts SET n = 11 WHERE id = 1");
-    told(&server, 1);
+    notified(&server, 1);
     assert_eq!(client.run("HGET accounts:1 n").text(), "11");
     assert_eq!(client.run("TTL accounts:1").int(), -1, "the new copy has no time");
     // Of a copy that has expired there is nothing left to be dropped.
@@ -161,7 +161,7 @@ fn copies_that_expire_are_told_of_and_plain_keys_are_left_alone() {
     assert_eq!(client.run("PEXPIRE accounts:2 1").int(), 1);
     eventually("it expires", PATIENCE, || client.run("TTL accounts:2").int() == -1);
     database.execute("UPDATE accounts SET n = 21 WHERE id = 2");
-    told(&server, 2);
+    notified(&server, 2);
     assert_eq!(client.run("HGET accounts:2 n").text(), "21");
     // One with undecided changes is fetched again, whether its time has come or not.
     ok(&mut client, "DESTAGE PAUSE");
@@ -176,14 +176,14 @@ fn copies_that_expire_are_told_of_and_plain_keys_are_left_alone() {
         shows(&mut client, "HGET accounts:1 n", both);
         assert_eq!(client.run("TTL accounts:1").int(), -1);
     }
-    told(&server, 4);
+    notified(&server, 4);
     ok(&mut client, "DESTAGE RESUME");
     server.drain();
     assert_eq!(database.number("SELECT n FROM accounts WHERE id = 1"), 2005);
     // The table is no table of plain keys.
     let dropped = number(&server, "dropped_total");
     database.execute("TRUNCATE accounts");
-    told(&server, 5);
+    notified(&server, 5);
     assert!(number(&server, "dropped_total") > dropped);
     assert_eq!(client.run("EXISTS accounts:1 accounts:2 plain").int(), 1);
     assert_eq!(client.run("DESTAGE INVALIDATE plain *").int(), 2);

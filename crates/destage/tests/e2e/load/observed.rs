@@ -34,10 +34,12 @@ impl Observed {
         let mut observed = Self::default();
         let counters = [0, 1].into_iter().chain(10..10 + CLIENTS_MAX);
         for id in counters {
-            observed.counters.insert(id, client.run(&format!("HGET counters:{id} n")).int());
+            let reply = client.read(&[format!("HGET counters:{id} n")]).remove(0);
+            observed.counters.insert(id, reply.int());
         }
         for id in (0..CLIENTS_MAX).chain(100..100 + CLIENTS_MAX) {
-            observed.registers.insert(id, client.run(&format!("HGET registers:{id} seq")).int());
+            let reply = client.read(&[format!("HGET registers:{id} seq")]).remove(0);
+            observed.registers.insert(id, reply.int());
         }
         observed.events = vec![BTreeSet::new(); CLIENTS_MAX];
         for history in &histories.clients {
@@ -50,7 +52,7 @@ impl Observed {
             for chunk in events.chunks(500) {
                 let commands: Vec<_> =
                     chunk.iter().map(|seq| format!("HGET events:{number}:{seq} body")).collect();
-                for (seq, reply) in chunk.iter().zip(client.pipeline(&commands)) {
+                for (seq, reply) in chunk.iter().zip(client.read(&commands)) {
                     if reply != Reply::Nil {
                         assert_eq!(reply.text(), format!("{number}.{seq}"));
                         observed.events[number].insert(*seq);

@@ -33,7 +33,7 @@ pub(super) fn number(server: &Server, field: &str) -> u64 {
 
 /// Waits until the server was told so often.
 #[track_caller]
-pub(super) fn told(server: &Server, notifications: u64) {
+pub(super) fn notified(server: &Server, notifications: u64) {
     eventually("the server is told", PATIENCE, || {
         number(server, "notifications_total") >= notifications
     });
@@ -47,7 +47,7 @@ fn what_others_change_is_told_and_what_destage_destages_is_not() {
     let (server, mut client) = started(&scratch, &database);
     assert_eq!(seen(&mut client), BEFORE);
     change(&database);
-    told(&server, 3);
+    notified(&server, 3);
     assert_eq!(seen(&mut client), AFTER, "what is asked for after it was told is new");
     for n in 0..20 {
         client.run("HINCRBY accounts:1 n 1").int();
@@ -59,7 +59,7 @@ fn what_others_change_is_told_and_what_destage_destages_is_not() {
     assert_eq!(database.number("SELECT n FROM accounts WHERE id = 1"), 31);
     // Notifications come in the order of the commits, so an echo would have come before this one.
     database.execute("UPDATE accounts SET n = 100 WHERE id = 1");
-    told(&server, 4);
+    notified(&server, 4);
     assert_eq!(client.run("HGET accounts:1 n").text(), "100");
     // The WATCH of a row, of a set and of a query notices.
     for (told_before, key) in [(4, "accounts:2"), (6, "ranking:2"), (8, "total")] {
@@ -67,7 +67,7 @@ fn what_others_change_is_told_and_what_destage_destages_is_not() {
         watching.call(&["WATCH", key]).ok();
         database.execute("UPDATE accounts SET n = n + 1 WHERE id = 2");
         database.execute("UPDATE members SET points = points + 1 WHERE team = 2");
-        told(&server, told_before + 2);
+        notified(&server, told_before + 2);
         watching.run("MULTI").ok();
         watching.run("HINCRBY accounts:1 n 1");
         assert_eq!(watching.run("EXEC"), crate::harness::Reply::Nil, "{key}");
@@ -87,21 +87,21 @@ fn keys_that_change_appear_and_vanish() {
             .map(|key| client.call(&["EXISTS", key]).int())
     };
     database.execute("UPDATE accounts SET id = 50 WHERE id = 2");
-    told(&server, 1);
+    notified(&server, 1);
     assert_eq!(exist(&mut client), [1, 0, 0, 1]);
     database.execute("INSERT INTO accounts (id, name, n) VALUES (3, 'eve', 3)");
     database.execute("DELETE FROM accounts WHERE id = 1");
-    told(&server, 3);
+    notified(&server, 3);
     assert_eq!(exist(&mut client), [0, 0, 1, 1]);
     assert_eq!(client.run("GET total").text(), r#"[{"total":23}]"#);
     // A statement that touches no row tells nothing; one that touches many tells of the table, once.
     database.execute("UPDATE accounts SET n = 0 WHERE id = 12345");
     database.execute("INSERT INTO accounts SELECT i, 'many', 1 FROM generate_series(1000, 6000) i");
-    told(&server, 4);
+    notified(&server, 4);
     assert_eq!(client.run("GET total").text(), r#"[{"total":5024}]"#);
     assert_eq!(client.run("ZCARD ranking:1").int(), 2);
     database.execute("TRUNCATE accounts, members");
-    told(&server, 6);
+    notified(&server, 6);
     assert_eq!(exist(&mut client), [0, 0, 0, 0]);
     assert_eq!(client.run("ZCARD ranking:1").int(), 0);
 }
@@ -117,7 +117,7 @@ fn rows_whose_keys_look_like_escapes_are_told_of() {
     let seen = |client: &mut Client| keys.map(|key| client.call(&["HGET", key, "n"]).int());
     assert_eq!(seen(&mut client), [1; 4]);
     database.execute("UPDATE w SET n = 2");
-    told(&server, 1);
+    notified(&server, 1);
     assert_eq!(seen(&mut client), [2; 4]);
 }
 
@@ -145,7 +145,7 @@ fn undecided_changes_stay_on_top_of_what_others_change() {
     assert_eq!(client.run("ZADD ranking:1 6 zoe").int(), 1);
     database.execute("UPDATE accounts SET n = 1000, name = 'theirs'");
     database.execute("INSERT INTO members VALUES (1, 'amy', 9)");
-    told(&server, 2);
+    notified(&server, 2);
     eventually("the row is fetched again", PATIENCE, || {
         client.run("HGET accounts:1 n").text() == "1005"
     });
@@ -231,7 +231,7 @@ fn installing_twice_and_removing_leave_nothing_behind() {
     assert_eq!(number(&server, "tables"), 4);
     assert_eq!(client.run("EXISTS parts:7").int(), 0);
     database.execute("INSERT INTO parts_low VALUES (7, 70)");
-    told(&server, 1);
+    notified(&server, 1);
     assert_eq!(client.run("HGET parts:7 n").text(), "70");
     drop(server);
     assert!(run(&database, &["--remove-invalidation", "--dry-run"]).contains("DROP FUNCTION"));
@@ -307,7 +307,7 @@ fn keys_of_every_type_are_told_whatever_the_other_session_is_set_to() {
         "SET DateStyle = 'German'; SET TimeZone = 'Asia/Tokyo'; SET bytea_output = 'escape';
          UPDATE kinds SET n = 2 WHERE g",
     );
-    told(&server, 1);
+    notified(&server, 1);
     assert_eq!(number(&server, "dropped_total"), dropped + 1, "the row alone, by its key");
     let mut all: Vec<String> = keys.iter().map(|key| n(&mut client, key)).collect();
     all.sort();
@@ -319,7 +319,7 @@ fn keys_of_every_type_are_told_whatever_the_other_session_is_set_to() {
          UPDATE kinds SET n = 3; ALTER TABLE kinds RENAME COLUMN aa TO a;
          UPDATE kinds SET a = '{long}' WHERE NOT g"
     ));
-    told(&server, 2);
+    notified(&server, 2);
     let of_two = keys.iter().find(|key| !key.starts_with("kinds:other")).expect("it is one");
     assert_eq!(n(&mut client, of_two), "3");
 }
@@ -351,7 +351,7 @@ fn what_triggers_and_cascades_change_because_of_a_destage_is_told() {
         client.run("HGET children:10 parent") == crate::harness::Reply::Nil
     });
     server.drain();
-    told(&server, 2);
+    notified(&server, 2);
 }
 
 #[test]
