@@ -67,21 +67,38 @@ const TOOLS: &[Tool] = &[
     Tool { package: "npm", present: || in_path("npm") },
     Tool { package: "default-jdk-headless", present: || in_path("java") && in_path("javac") },
     Tool { package: "maven", present: || in_path("mvn") },
-    // What packages are made and looked at with.
-    Tool { package: "binutils", present: || in_path("readelf") && in_path("strip") },
-    Tool { package: "lintian", present: || in_path("lintian") },
-    Tool { package: "systemd", present: || in_path("systemd-analyze") },
-    Tool { package: "adduser", present: || Path::new("/usr/sbin/adduser").is_file() },
     Tool { package: "chromium", present: || in_path("chromium") },
     Tool { package: "prometheus", present: || in_path("promtool") },
 ];
 
-/// Installs what is missing.
+/// What packages are made and looked at with.
+const PACKAGING: &[Tool] = &[
+    Tool { package: "binutils", present: || in_path("readelf") && in_path("strip") },
+    Tool { package: "lintian", present: || in_path("lintian") },
+    Tool { package: "systemd", present: || in_path("systemd-analyze") },
+    Tool { package: "adduser", present: || Path::new("/usr/sbin/adduser").is_file() },
+    // The C code in a static binary is built with it.
+    Tool { package: "musl-tools", present: || in_path("musl-gcc") },
+];
+
+/// Installs what is missing for the tests.
 ///
 /// # Errors
 /// Names the packages to install by hand where this user may not, or where the installation failed.
 pub(crate) fn ensure() -> Result<()> {
-    let missing = missing();
+    ensure_all(&[TOOLS, PACKAGING])
+}
+
+/// Installs what is missing for `cargo xtask package`.
+///
+/// # Errors
+/// As [`ensure`].
+pub(crate) fn ensure_for_packages() -> Result<()> {
+    ensure_all(&[PACKAGING])
+}
+
+fn ensure_all(tools: &[&[Tool]]) -> Result<()> {
+    let missing = missing(tools);
     if missing.is_empty() {
         return Ok(());
     }
@@ -97,7 +114,7 @@ pub(crate) fn ensure() -> Result<()> {
         apt_get(&["update".to_owned()]);
         apt_get(&install(&missing));
     }
-    let left = self::missing();
+    let left = self::missing(tools);
     if left.is_empty() {
         Ok(())
     } else {
@@ -105,8 +122,9 @@ pub(crate) fn ensure() -> Result<()> {
     }
 }
 
-fn missing() -> Vec<&'static str> {
-    TOOLS.iter().filter(|tool| !(tool.present)()).map(|tool| tool.package).collect()
+fn missing(tools: &[&[Tool]]) -> Vec<&'static str> {
+    let tools = tools.iter().copied().flatten();
+    tools.filter(|tool| !(tool.present)()).map(|tool| tool.package).collect()
 }
 
 fn install(packages: &[&str]) -> Vec<String> {

@@ -45,6 +45,28 @@ pub(super) fn make(package: &Package) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// What a container runs unless told otherwise.
+pub(super) fn command_line() -> Vec<&'static str> {
+    [&ENTRYPOINT[..], &COMMAND].concat()
+}
+
+/// What a runtime asks whether it is well.
+pub(super) fn health_check() -> &'static [&'static str] {
+    &HEALTH
+}
+
+const ENTRYPOINT: [&str; 1] = ["/usr/bin/destage"];
+const COMMAND: [&str; 7] = [
+    "serve",
+    "--listen",
+    "0.0.0.0:6380",
+    "--admin",
+    "0.0.0.0:6381",
+    "--data",
+    "/var/lib/destage/data",
+];
+const HEALTH: [&str; 3] = ["/usr/bin/destage", "status", "--ready"];
+
 fn described(kind: &str, bytes: &[u8]) -> Value {
     json!({ "mediaType": kind, "digest": format!("sha256:{}", hash(bytes)), "size": bytes.len() })
 }
@@ -78,14 +100,14 @@ fn config(package: &Package, layer: &str) -> Value {
             "User": format!("{USER}:{USER}"),
             "ExposedPorts": { "6380/tcp": {}, "6381/tcp": {} },
             "Env": ["PATH=/usr/bin"],
-            "Entrypoint": ["/usr/bin/destage"],
-            "Cmd": ["serve", "--listen", "0.0.0.0:6380", "--admin", "0.0.0.0:6381", "--data", "/var/lib/destage/data"],
+            "Entrypoint": ENTRYPOINT,
+            "Cmd": COMMAND,
             "Volumes": { "/var/lib/destage": {} },
             "WorkingDir": "/var/lib/destage",
             "StopSignal": "SIGTERM",
             // Docker and Podman heed it; Kubernetes asks /readyz of the admin port.
             "Healthcheck": {
-                "Test": ["CMD", "/usr/bin/destage", "status", "--ready"],
+                "Test": [&["CMD"], &HEALTH[..]].concat(),
                 "Interval": 10_000_000_000_u64,
                 "Timeout": 5_000_000_000_u64,
                 "Retries": 3,
