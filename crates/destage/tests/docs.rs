@@ -363,25 +363,14 @@ fn mean(lengths: &[usize]) -> f64 {
 fn sentences_are_short() {
     /// Most words of a sentence, in the mean of a page.
     const MEAN_MAX: f64 = 16.0;
-    /// Pages that are older than the rule: what they may have. They may only get shorter.
-    const OLDER: [(&str, f64); 8] = [
-        ("docs/LIBRARY.md", 19.9),
-        ("docs/PASSWORDS.md", 17.4),
-        ("docs/ROWS-TROUBLE.md", 19.0),
-        ("docs/SEMANTICS.md", 18.0),
-        ("docs/SIMULATION.md", 19.7),
-        ("docs/SOAK.md", 25.9),
-        ("docs/STOPPING.md", 18.9),
-        ("docs/VOLUMES-TROUBLE.md", 18.1),
-    ];
     let mut long = Vec::new();
     for page in pages() {
         let name = page.display().to_string();
         let mean = mean(&lengths(&read(&page)));
-        let most =
-            OLDER.iter().find(|(older, _)| *older == name).map_or(MEAN_MAX, |(_, most)| *most);
-        if mean > most {
-            long.push(format!("{name}: {mean:.2} words in the mean, at most {most} are allowed"));
+        if mean > MEAN_MAX {
+            long.push(format!(
+                "{name}: {mean:.2} words in the mean, at most {MEAN_MAX} are allowed"
+            ));
         }
     }
     assert!(long.is_empty(), "{long:#?}");
