@@ -93,6 +93,7 @@ fn layer(package: &Package) -> Result<Vec<u8>> {
 }
 
 fn config(package: &Package, layer: &str) -> Value {
+    let test = [&["CMD"], &HEALTH[..]].concat();
     json!({
         "architecture": "amd64",
         "os": "linux",
@@ -107,7 +108,7 @@ fn config(package: &Package, layer: &str) -> Value {
             "StopSignal": "SIGTERM",
             // Docker and Podman heed it; Kubernetes asks /readyz of the admin port.
             "Healthcheck": {
-                "Test": [&["CMD"], &HEALTH[..]].concat(),
+                "Test": test,
                 "Interval": 10_000_000_000_u64,
                 "Timeout": 5_000_000_000_u64,
                 "Retries": 3,
