@@ -28,7 +28,8 @@ pub(super) fn make(package: &Package) -> Result<PathBuf> {
     });
     let manifest = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
     let mut entry = described("application/vnd.oci.image.manifest.v1+json", &manifest);
-    entry["annotations"] = json!({ "org.opencontainers.image.ref.name": package.version });
+    entry["annotations"] =
+        json!({ "org.opencontainers.image.ref.name": format!("destage:{}", package.version) });
     let index = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -106,7 +107,7 @@ fn config(package: &Package, layer: &str) -> Value {
             "Volumes": { "/var/lib/destage": {} },
             "WorkingDir": "/var/lib/destage",
             "StopSignal": "SIGTERM",
-            // Docker and Podman heed it; Kubernetes asks /readyz of the admin port.
+            // Docker heeds it; Podman is told on its command line; Kubernetes asks /readyz of the admin port.
             "Healthcheck": {
                 "Test": test,
                 "Interval": 10_000_000_000_u64,
