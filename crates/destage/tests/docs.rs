@@ -289,8 +289,10 @@ fn the_metrics_named_exist() {
     for page in MANUAL {
         let page = read(format!("docs/{page}.md"));
         let words = page.split(|c: char| !c.is_alphanumeric() && c != '_');
+        // Queries ask for a histogram's buckets.
+        let families = words.map(|word| word.strip_suffix("_bucket").unwrap_or(word));
         let unknown: Vec<_> =
-            words.filter(|w| w.starts_with("destage_") && !known.contains(w)).collect();
+            families.filter(|w| w.starts_with("destage_") && !known.contains(w)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 }
