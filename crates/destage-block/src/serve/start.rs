@@ -20,7 +20,6 @@ use destage_engine::Drive;
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
-use destage_runtime::policy;
 use destage_runtime::progress::Progress;
 use destage_runtime::units::Bytes;
 use destage_runtime::watch::{Guard, Watch};
@@ -153,7 +152,6 @@ fn open(
         volume = settings.name,
         origin = identity.name,
         cache = %settings.cache.display(),
-        policy = policy::summary(&settings.policy),
         "starting"
     );
     let turns = Arc::new(Turns::default());
