@@ -22,4 +22,5 @@ pub mod parked;
 pub mod plan;
 pub mod schema;
 pub mod settings;
+pub mod ttl;
 pub mod value;

@@ -33,6 +33,7 @@ impl Engine {
         let table = self.schema.table(row.table);
         if row.kind != Kind::Row
             || !table.collections.is_empty()
+            || table.ttl.is_some()
             || table.columns.iter().any(|column| column.generated)
             || self.may_refer_to_new(table, prepared.sets().map(|(column, _)| column))
         {
