@@ -143,10 +143,7 @@ fn new_report(arguments: &DataArgs, options: &Options, dir: &Path) -> Result<Rep
         pairs: options.pairs,
         machine,
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
-        figures: Vec::new(),
-        memory: Vec::new(),
-        tables: Vec::new(),
-        failures: Vec::new(),
+        ..Report::default()
     };
     eprintln!("{}", report.markdown());
     Ok(report)

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::stats::Spread;
 
 /// Facts that make a figure comparable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cpus: usize,

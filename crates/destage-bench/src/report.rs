@@ -14,7 +14,7 @@ use crate::machine::Machine;
 const COLUMNS_MAX: usize = 120;
 
 /// Everything that one run measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     /// The subcommand that measured; the markers name it.
     pub(crate) front_end: &'static str,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// Median with the smallest and the largest value.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Default)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,

@@ -216,9 +216,6 @@ fn new_report(arguments: &BgArgs, settings: &Settings, bin: &Path, dir: &Path) -
         pairs: settings.pairs,
         machine,
         settings: lines.into_iter().chain(arguments.behind.settings()).collect(),
-        figures: Vec::new(),
-        memory: Vec::new(),
-        tables: Vec::new(),
-        failures: Vec::new(),
+        ..Report::default()
     })
 }

@@ -77,10 +77,7 @@ fn new_report(options: &Options, dir: &Path) -> Result<Report> {
         pairs: options.pairs,
         machine,
         settings,
-        figures: Vec::new(),
-        memory: Vec::new(),
-        tables: Vec::new(),
-        failures: Vec::new(),
+        ..Report::default()
     };
     eprintln!("{}", report.markdown());
     Ok(report)

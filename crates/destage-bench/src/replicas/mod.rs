@@ -134,9 +134,6 @@ fn new_report(
         pairs,
         machine,
         settings: lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        figures: Vec::new(),
-        memory: Vec::new(),
-        tables: Vec::new(),
-        failures: Vec::new(),
+        ..Report::default()
     })
 }

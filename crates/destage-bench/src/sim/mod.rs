@@ -272,10 +272,7 @@ fn new_report(
             "both sides".into(),
             format!("one thread on processor {}, user and system time", arguments.core),
         )],
-        figures: Vec::new(),
-        memory: Vec::new(),
-        tables: Vec::new(),
-        failures: Vec::new(),
+        ..Report::default()
     };
     eprintln!("{}", report.markdown());
     Ok(report)

@@ -356,10 +356,7 @@ fn new_report(
         pairs: 1,
         machine,
         settings: settings.map(|(name, value)| (name.to_owned(), value)).into(),
-        figures: Vec::new(),
-        memory: Vec::new(),
-        tables: Vec::new(),
-        failures: Vec::new(),
+        ..Report::default()
     })
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Numbers the blocks of all requests and shows them as batches. Those with an error and behind it are not shown.
+    /// Numbers the blocks of all requests and shows them as batches, up to the first with an error.
     ///
     /// # Errors
     /// [`TooManyBlocks`].
@@ -29,7 +29,11 @@ impl Batch {
             blocks.foresee(requests);
             for request in requests {
                 let before = self.blocks.len();
-                blocks.append(request, &mut self.blocks)?;
+                if let Err(error) = blocks.append(request, &mut self.blocks) {
+                    self.blocks.truncate(before);
+                    self.show(&mut show);
+                    return Err(error);
+                }
                 self.requests.push((request.op, (self.blocks.len() - before) as u32));
                 self.show_full(&mut show);
             }
