@@ -121,7 +121,6 @@ use perform::FieldNames;
 use prepared::Prepared;
 use rows::Rows;
 use rules::Rules;
-use script::kept::Scripts;
 use sessions::Sessions;
 pub(crate) use sessions::TURN;
 use std::sync::Arc;
@@ -162,7 +161,6 @@ pub struct Engine {
     /// Decisions on parked groups.
     decisions: Decisions,
     derived: Derived,
-    scripts: Scripts,
     jobs: Jobs,
     measured: Measured,
     scratch: Scratch,
@@ -256,7 +254,6 @@ impl Engine {
             once: OnceTokens::new(once::limits(settings)),
             decisions: Decisions::default(),
             derived: Derived::default(),
-            scripts: Scripts::default(),
             jobs: Jobs::default(),
             measured: Measured::new(now),
             scratch: Scratch::default(),

@@ -10,6 +10,7 @@ mod turns;
 mod unread;
 
 use super::cursors::{Cursors, Scan};
+use super::script::kept::Scripts;
 use super::session::{Job, Session, Waiting};
 use crate::resp::{Code, ReplyError};
 use destage_core::{ClientId, Lsn, RequestId, Time};
@@ -42,6 +43,8 @@ pub(super) struct Sessions {
     released_late: Vec<ClientId>,
     /// Where their scans go on.
     cursors: Cursors,
+    /// What they may name by its digest.
+    scripts: Scripts,
     monitors: Monitors,
 }
 
@@ -69,8 +72,19 @@ impl Sessions {
             sends: Vec::new(),
             released_late: Vec::new(),
             cursors: Cursors::default(),
+            scripts: Scripts::default(),
             monitors: Monitors::default(),
         }
+    }
+
+    /// The scripts that clients may name by their digest.
+    pub(super) fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+
+    /// The same, to keep one or to forget them.
+    pub(super) fn scripts_mut(&mut self) -> &mut Scripts {
+        &mut self.scripts
     }
 
     /// Whether no further client may come.

@@ -54,7 +54,7 @@ impl Engine {
     /// Keeps a script that is sent as a whole, if it is one that is taken.
     pub(in crate::engine) fn keep_script(&mut self, text: &[u8]) {
         // What is wrong with it is said when it is read.
-        let _ = self.scripts.keep(text);
+        let _ = self.sessions.scripts_mut().keep(text);
     }
 
     /// The request that EVALSHA or EVALSHA_RO stands for, with the whole script.
@@ -62,7 +62,7 @@ impl Engine {
     /// # Errors
     /// No such script is kept.
     pub(in crate::engine) fn whole_script(&self, args: &[&[u8]]) -> Result<Vec<u8>, ReplyError> {
-        let text = self.scripts.find(args[1]).ok_or(UNKNOWN)?;
+        let text = self.sessions.scripts().find(args[1]).ok_or(UNKNOWN)?;
         let is_read_only = args[0].len() > b"evalsha".len();
         let name: &[u8] = if is_read_only { b"EVAL_RO" } else { b"EVAL" };
         let mut raw = Vec::new();
@@ -75,7 +75,7 @@ impl Engine {
     /// SCRIPT LOAD text | EXISTS digest [digest ...] | FLUSH [ASYNC | SYNC] | KILL
     pub(in crate::engine) fn script_command(&mut self, session: &mut Session, args: &[&[u8]]) {
         let error = match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
-            (b"load", [text]) => match self.scripts.keep(text) {
+            (b"load", [text]) => match self.sessions.scripts_mut().keep(text) {
                 Ok(digest) => {
                     let mut reply = Reply::new(&mut session.out, session.protocol);
                     return reply.bulk(digest.as_bytes());
@@ -86,7 +86,7 @@ impl Engine {
                 let mut reply = Reply::new(&mut session.out, session.protocol);
                 reply.array(digests.len());
                 for digest in digests {
-                    reply.integer(i64::from(self.scripts.find(digest).is_some()));
+                    reply.integer(i64::from(self.sessions.scripts().find(digest).is_some()));
                 }
                 return;
             }
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     fn flush_scripts(&mut self, session: &mut Session) {
-        self.scripts = Scripts::default();
+        *self.sessions.scripts_mut() = Scripts::default();
         Reply::new(&mut session.out, session.protocol).ok();
     }
 }
