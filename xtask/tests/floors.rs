@@ -119,6 +119,26 @@ fn the_files_of_the_core_call_downwards() {
     stands_on_floors("crates/destage-core/src", "Core", 120);
 }
 
+/// How many fields the type has that a file defines.
+fn fields(path: &str, name: &str) -> usize {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    let text = std::fs::read_to_string(path).expect("sources are readable");
+    let parsed = syn::parse_file(&text).expect("sources are Rust");
+    let fields = |item| match item {
+        syn::Item::Struct(item) if item.ident == name => Some(item.fields.len()),
+        _ => None,
+    };
+    parsed.items.into_iter().find_map(fields).expect("the type is defined here")
+}
+
+/// More of them belong into a part.
+#[test]
+fn the_engine_and_the_volume_are_made_of_few_parts() {
+    let engine = fields("crates/destage-data/src/engine/mod.rs", "Engine");
+    let volume = fields("crates/destage-block/src/engine/mod.rs", "Volume");
+    assert!(engine.max(volume) <= 20, "Engine has {engine} fields, Volume has {volume}");
+}
+
 #[test]
 fn a_circle_is_noticed() {
     let file = |own: &str, calls: &str| File {
