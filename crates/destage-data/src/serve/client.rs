@@ -72,8 +72,11 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// One more.
+    /// One more, unless it has only hung up.
     pub(super) fn note(&mut self, now: Time, error: &io::Error) {
+        if error.kind() != ErrorKind::InvalidData {
+            return;
+        }
         self.untold += 1;
         if self.told.is_none_or(|told| now.since(told) >= TOLD_EVERY) {
             let clients = std::mem::take(&mut self.untold);

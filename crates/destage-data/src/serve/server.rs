@@ -41,6 +41,8 @@ use std::time::{Duration, Instant};
 /// Bytes read from one connection at once, and how often in a row before others get their turn.
 const READ_BYTES: usize = 64 << 10;
 const READS_IN_A_ROW: usize = 4;
+/// So many reads of clients that do not speak TLS yet there are before the others are answered.
+const HANDSHAKES_IN_A_ROUND: usize = 32;
 /// Rows fetched in one statement.
 const FETCH_ROWS_MAX: usize = 256;
 const FETCHERS: usize = 4;
@@ -62,6 +64,8 @@ pub(super) struct Server {
     tls: Option<Arc<ServerConfig>>,
     /// Clients that did not come to speak TLS.
     refused: Refused,
+    /// So many reads of clients that do not speak TLS yet are left in this round: each may cost a signature.
+    handshakes_left: usize,
     clients: Vec<Option<Client>>,
     /// Connections from within the process, with their mailboxes.
     locals: HashMap<ClientId, Sender<Vec<u8>>>,
@@ -183,6 +187,7 @@ impl Server {
             shell,
             tls,
             refused: Refused::default(),
+            handshakes_left: 0,
             clients: Vec::new(),
             locals: HashMap::new(),
             unread: Vec::new(),
@@ -274,6 +279,7 @@ impl Server {
         while self.stopped.is_none() && !self.is_drained() {
             let timeout = self.timeout();
             Shell::<Event>::waited(self.shell.wait(&mut events, timeout))?;
+            self.handshakes_left = HANDSHAKES_IN_A_ROUND;
             self.dispatch(&events);
             if self.shell.is_accept_due() {
                 self.accept();

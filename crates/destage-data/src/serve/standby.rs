@@ -132,15 +132,13 @@ impl Shared {
         let (mut buffer, mut chunk, mut args) = (Vec::new(), [0; 4 << 10], Args::default());
         let mut out = Vec::new();
         while !self.is_over.load(Ordering::Acquire) && !client.is_leaving {
+            if stream.is_handshaking() && self.clock.now() >= agreed_by {
+                return Ok(());
+            }
             match stream.read(&mut chunk) {
-                Ok(0) => return Ok(()),
+                Ok(0) => break,
                 Ok(count) => buffer.extend_from_slice(&chunk[..count]),
-                Err(error) if is_late(&error) => {
-                    if stream.is_handshaking() && self.clock.now() >= agreed_by {
-                        return Ok(());
-                    }
-                    continue;
-                }
+                Err(error) if is_late(&error) => continue,
                 Err(error) => {
                     if stream.spoke_in_the_clear() {
                         stream.answer_in_the_clear(SPEAKS_TLS);

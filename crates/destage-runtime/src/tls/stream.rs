@@ -1,16 +1,33 @@
 //! The server's side of encrypted connections, for blocking streams and for those that say `WouldBlock`.
 
 use super::ServerConfig;
-use rustls::ServerConnection;
+use rustls::{ProtocolVersion, ServerConnection};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
 
 /// What the first record of a client's handshake begins with.
 const HANDSHAKE: u8 = 22;
 
+/// So many records may leave under TLS 1.2, whose keys stay the same: fewer than the 2^24 from which on rustls takes what it is
+/// given under AES-GCM and sends none of it.
+const RECORDS_MAX: u64 = (1 << 24) - 64;
+/// What one record holds at the most, bytes.
+const RECORD_BYTES_MAX: usize = 16 << 10;
+/// More than one call encrypts: what waits to be sent is bounded by 64 KiB.
+const RECORDS_AT_ONCE: u64 = 8;
+
+/// So often a stream is read in a row without a decrypted byte before its owner has a turn: records may hold nothing.
+const RECEIPTS_MAX: usize = 16;
+
 /// One connection's encryption, apart from its stream.
 #[derive(Debug)]
-pub struct ServerTls(Box<ServerConnection>);
+pub struct ServerTls {
+    connection: Box<ServerConnection>,
+    /// Under TLS 1.2.
+    records_left: u64,
+    /// Why the client's TLS failed. Nothing is received any more.
+    failure: Option<String>,
+}
 
 impl ServerTls {
     /// One that waits for the client's first words.
@@ -19,43 +36,49 @@ impl ServerTls {
     /// The configuration cannot be used.
     pub fn new(config: &Arc<ServerConfig>) -> io::Result<Self> {
         let connection = ServerConnection::new(config.clone()).map_err(io::Error::other)?;
-        Ok(Self(Box::new(connection)))
+        Ok(Self { connection: Box::new(connection), records_left: RECORDS_MAX, failure: None })
     }
 
     /// Whether client and server have not agreed yet.
     pub fn is_handshaking(&self) -> bool {
-        self.0.is_handshaking()
+        self.connection.is_handshaking()
     }
 
     /// Whether [`ServerTls::receive`] is to be called: what was decrypted is taken first.
     pub fn wants_read(&self) -> bool {
-        self.0.wants_read()
+        self.connection.wants_read()
     }
 
     /// Whether encrypted bytes wait to be sent.
     pub fn wants_write(&self) -> bool {
-        self.0.wants_write()
+        self.connection.wants_write()
     }
 
     /// Reads once; to be followed by [`ServerTls::process`]. 0 at the stream's end.
     ///
     /// # Errors
-    /// As the stream.
+    /// As the stream, and once more as [`ServerTls::process`] where that has failed.
     pub fn receive(&mut self, stream: &mut impl Read) -> io::Result<usize> {
-        self.0.read_tls(stream)
+        self.check()?;
+        self.connection.read_tls(stream)
     }
 
-    /// Decrypts what was received. The client is told by the stream if it cannot be.
+    /// Decrypts what was received.
     ///
     /// # Errors
-    /// When the client's TLS fails: the connection is to be closed.
-    pub fn process(&mut self, stream: &mut impl Write) -> io::Result<()> {
-        let Err(error) = self.0.process_new_packets() else {
-            return Ok(());
-        };
-        // The alert tells the client why. The error that is returned is the one that matters.
-        let _ = self.0.write_tls(stream);
-        Err(io::Error::new(ErrorKind::InvalidData, format!("failed to speak TLS: {error}")))
+    /// When the client's TLS fails: the connection is to be closed. [`ServerTls::send`] tells the client why.
+    pub fn process(&mut self) -> io::Result<()> {
+        if let Err(error) = self.connection.process_new_packets() {
+            self.failure = Some(format!("failed to speak TLS: {error}"));
+        }
+        self.check()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match &self.failure {
+            Some(why) => Err(io::Error::new(ErrorKind::InvalidData, why.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Takes decrypted bytes: how many, `None` if there are none for now, 0 once the client has said that no more will come.
@@ -63,7 +86,7 @@ impl ServerTls {
     /// # Errors
     /// None that a stream that goes on would show.
     pub fn decrypted(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.0.reader().read(buffer) {
+        match self.connection.reader().read(buffer) {
             Ok(count) => Ok(Some(count)),
             Err(error) if is_for_now(&error) => Ok(None),
             // Closed without saying so in TLS: the stream says it too.
@@ -75,14 +98,21 @@ impl ServerTls {
     /// Encrypts as many of these bytes as a bounded buffer has room for, maybe none.
     ///
     /// # Errors
-    /// The connection cannot encrypt any more.
+    /// The connection cannot encrypt any more: it is to be closed.
     pub fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.writer().write_vectored(slices)
+        let is_bounded = self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_2);
+        if is_bounded && self.records_left < RECORDS_AT_ONCE {
+            return Err(io::Error::other("the keys of this connection have been used up"));
+        }
+        let taken = self.connection.writer().write_vectored(slices)?;
+        self.records_left =
+            self.records_left.saturating_sub(taken.div_ceil(RECORD_BYTES_MAX) as u64);
+        Ok(taken)
     }
 
     /// Encrypts the word that no more will come.
     pub fn say_end(&mut self) {
-        self.0.send_close_notify();
+        self.connection.send_close_notify();
     }
 
     /// Sends all that waits to be sent.
@@ -90,8 +120,8 @@ impl ServerTls {
     /// # Errors
     /// As the stream; `WouldBlock` if it takes no more for now.
     pub fn send(&mut self, stream: &mut impl Write) -> io::Result<()> {
-        while self.0.wants_write() {
-            match self.0.write_tls(stream) {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(stream) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
@@ -109,7 +139,8 @@ pub fn is_for_now(error: &io::Error) -> bool {
 /// A server's stream that is encrypted from its first byte, or not at all.
 ///
 /// The handshake goes on in [`Read::read`]. It needs no call of its own, but a stream that is to be watched for room must be
-/// read, too, when there is some, as long as [`TlsStream::is_handshaking`].
+/// read, too, when there is some, as long as [`TlsStream::is_handshaking`]. Until then nothing can be written. A read is
+/// [`ErrorKind::Interrupted`] where much came and nothing of it was for the owner.
 #[derive(Debug)]
 pub struct TlsStream<S> {
     stream: S,
@@ -190,7 +221,7 @@ impl<S: Read + Write> TlsStream<S> {
 impl<S: Read + Write> Read for TlsStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.stream.read(buffer) };
-        loop {
+        for _ in 0..RECEIPTS_MAX {
             // The words of TLS itself. Those of the owner leave when it says so, and before what comes behind them.
             if tls.is_handshaking() || !self.holds {
                 match tls.send(&mut self.stream) {
@@ -212,8 +243,16 @@ impl<S: Read + Write> Read for TlsStream<S> {
                     "the client does not speak TLS",
                 ));
             }
-            tls.process(&mut self.stream)?;
+            if let Err(error) = tls.process() {
+                // The alert tells the client why. The error that is returned is the one that matters.
+                if !self.holds {
+                    let _ = tls.send(&mut self.stream);
+                }
+                return Err(error);
+            }
         }
+        // There may be more.
+        Err(ErrorKind::Interrupted.into())
     }
 }
 
@@ -221,19 +260,18 @@ impl<S: Read + Write> Write for TlsStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let Some(tls) = &mut self.tls else { return self.stream.write(bytes) };
+            if tls.is_handshaking() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
             let taken = tls.encrypt(&[IoSlice::new(bytes)])?;
             self.holds |= taken > 0;
-            let (is_done, is_handshaking) = (taken > 0 || bytes.is_empty(), tls.is_handshaking());
+            let is_done = taken > 0 || bytes.is_empty();
             match self.flush() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock && is_done => {}
                 sent => sent?,
             }
             if is_done {
                 return Ok(taken);
-            }
-            // There was no room for more, and only the end of the handshake makes some.
-            if is_handshaking {
-                return Err(ErrorKind::WouldBlock.into());
             }
         }
     }

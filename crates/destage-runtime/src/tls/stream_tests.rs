@@ -1,9 +1,9 @@
 //! Over pairs of sockets, with a client of rustls' own.
 
 use super::*;
-use crate::tls::{Identity, ServerFiles, Trust, client_config};
+use crate::tls::{Identity, ServerFiles, authorities, provider};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersion};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
@@ -17,17 +17,45 @@ type Client = StreamOwned<ClientConnection, UnixStream>;
 
 /// Both ends of a connection; the server's says `WouldBlock`.
 fn pair() -> (TlsStream<UnixStream>, Client) {
+    pair_by(rustls::ALL_VERSIONS)
+}
+
+/// The same, where the client knows these versions.
+fn pair_by(versions: &[&'static SupportedProtocolVersion]) -> (TlsStream<UnixStream>, Client) {
     let folder = tempfile::tempdir().unwrap();
     let made = Certificates::make(folder.path().to_owned());
     let file = |name: &str| PathBuf::from(made.file(name));
     let identity = Identity { certificate: file("server.pem"), key: file("server.key") };
     let config = ServerFiles { identity, client_ca: None }.config().unwrap();
-    let trust = Trust::Authorities(file("ca.pem"));
+    let config_of_client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(authorities(&file("ca.pem")).unwrap())
+        .with_no_client_auth();
     let name = ServerName::try_from("localhost").unwrap();
-    let client = ClientConnection::new(client_config(&trust, None).unwrap(), name).unwrap();
+    let client = ClientConnection::new(Arc::new(config_of_client), name).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     (TlsStream::new(ours, Some(&config)).unwrap(), StreamOwned::new(client, theirs))
+}
+
+/// A stream that gives one byte at a time, as one does whose client sends records of no use without an end.
+struct Dribble(UnixStream);
+
+impl Read for Dribble {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(&mut buffer[..1])
+    }
+}
+
+impl Write for Dribble {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Waits for what a stream that says `WouldBlock` does.
@@ -42,7 +70,12 @@ fn patiently<T>(mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 
 /// A server and a client that have agreed.
 fn agreed() -> (TlsStream<UnixStream>, Client) {
-    let (mut server, mut client) = pair();
+    agreed_by(rustls::ALL_VERSIONS)
+}
+
+/// The same, where the client knows these versions.
+fn agreed_by(versions: &[&'static SupportedProtocolVersion]) -> (TlsStream<UnixStream>, Client) {
+    let (mut server, mut client) = pair_by(versions);
     let client = thread::spawn(move || {
         client.write_all(b"hello").unwrap();
         client
@@ -105,15 +138,6 @@ fn what_does_not_leave_at_once_leaves_when_the_owner_says_so_and_not_by_reading(
         written += count;
     }
     assert!(!server.is_flushed());
-    client.sock.set_nonblocking(true).unwrap();
-    let drain = |client: &mut Client| {
-        let mut count = 0;
-        let mut buffer = [0; 4 << 10];
-        while let Ok(more @ 1..) = client.read(&mut buffer) {
-            count += more;
-        }
-        count
-    };
     let before = drain(&mut client);
     assert!(before < written);
     assert_eq!(server.read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -122,6 +146,81 @@ fn what_does_not_leave_at_once_leaves_when_the_owner_says_so_and_not_by_reading(
     server.flush().unwrap();
     assert!(server.is_flushed());
     assert_eq!(before + drain(&mut client), written);
+}
+
+/// What the client takes in until there is no more for now.
+fn drain(client: &mut Client) -> usize {
+    client.sock.set_nonblocking(true).unwrap();
+    let mut count = 0;
+    let mut buffer = [0; 4 << 10];
+    while let Ok(more @ 1..) = client.read(&mut buffer) {
+        count += more;
+    }
+    count
+}
+
+#[test]
+fn an_owner_has_a_turn_however_much_comes_that_is_not_for_it() {
+    let (server, mut client) = pair();
+    let TlsStream { stream, tls, .. } = server;
+    let mut server = TlsStream { stream: Dribble(stream), tls, first: None, holds: false };
+    let client = thread::spawn(move || {
+        client.write_all(b"hello").unwrap();
+        client
+    });
+    let (mut buffer, mut turns) = ([0; 64], 0);
+    let count = patiently(|| {
+        let read = server.read(&mut buffer);
+        turns +=
+            i32::from(read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted));
+        read
+    });
+    assert_eq!(count.unwrap(), 5);
+    // Some hundred bytes at the least.
+    assert!(turns > 10, "{turns}");
+    client.join().unwrap();
+}
+
+#[test]
+fn what_was_held_back_does_not_leave_because_the_clients_tls_fails() {
+    let (mut server, mut client) = agreed();
+    while server.write(&[1; 4 << 10]).is_ok() {}
+    assert!(!server.is_flushed());
+    drain(&mut client);
+    client.sock.set_nonblocking(false).unwrap();
+    client.sock.write_all(&[23, 3, 3, 0, 4, 1, 2, 3, 4]).unwrap();
+    let failed = patiently(|| server.read(&mut [0; 16])).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::InvalidData);
+    assert_eq!(drain(&mut client), 0);
+}
+
+#[test]
+fn a_failure_behind_bytes_that_were_read_comes_again() {
+    let (server, mut client) = agreed();
+    let TlsStream { stream, tls, first, .. } = server;
+    let mut server = TlsStream { stream: Dribble(stream), tls, first, holds: false };
+    client.write_all(b"PING").unwrap();
+    client.sock.write_all(&[23, 3, 3, 0, 4, 1, 2, 3, 4]).unwrap();
+    let mut buffer = [0; 64];
+    assert_eq!(patiently(|| server.read_all(&mut buffer)).unwrap(), 4);
+    for _ in 0..2 {
+        let failed = patiently(|| server.read_all(&mut buffer)).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::InvalidData);
+    }
+}
+
+#[test]
+fn a_reply_that_the_keys_do_not_last_for_ends_the_connection_and_is_not_dropped() {
+    let (mut server, mut client) = agreed_by(&[&rustls::version::TLS12]);
+    server.tls.as_mut().unwrap().records_left = RECORDS_AT_ONCE + 1;
+    for _ in 0..2 {
+        assert_eq!(server.write(b"+OK\r\n").unwrap(), 5);
+    }
+    assert_eq!(server.write(b"+OK\r\n").unwrap_err().kind(), ErrorKind::Other);
+    assert_eq!(drain(&mut client), 10);
+    let (mut server, _client) = agreed_by(&[&rustls::version::TLS13]);
+    server.tls.as_mut().unwrap().records_left = 0;
+    assert_eq!(server.write(b"+OK\r\n").unwrap(), 5);
 }
 
 #[test]

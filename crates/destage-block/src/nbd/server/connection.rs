@@ -143,8 +143,12 @@ impl<S: Read + Write> Connection<S> {
                 Ok(if len < space { Received::Last } else { Received::Some })
             }
             Ok(_) => {
-                if let Some(connection) = &mut self.encrypted {
-                    connection.process(&mut self.stream)?;
+                if let Some(connection) = &mut self.encrypted
+                    && let Err(error) = connection.process()
+                {
+                    // The alert tells the client why. The error that is returned is the one that matters.
+                    let _ = connection.send(&mut self.stream);
+                    return Err(error);
                 }
                 Ok(Received::Some)
             }

@@ -55,6 +55,10 @@ impl Server {
             if is_over || !self.engine.wants_input(id) {
                 break;
             }
+            if client.handshaking {
+                let Some(left) = self.handshakes_left.checked_sub(1) else { break };
+                self.handshakes_left = left;
+            }
             let read = client.stream.read_all(&mut self.buffer);
             if client.handshaking && !client.stream.is_handshaking() {
                 client.handshaking = false;
@@ -143,13 +147,16 @@ impl Server {
     }
 
     pub(super) fn unblock(&mut self, id: ClientId) {
+        let is_handshaking = |client: &Client| client.handshaking;
+        if self.clients.get(id.0 as usize).and_then(Option::as_ref).is_some_and(is_handshaking) {
+            // It sends in turn.
+            self.read(id);
+        }
         let Some(client) = self.clients.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return;
         };
-        if client.handshaking {
-            // It sends in turn.
-            self.read(id);
-        } else if std::mem::take(&mut client.blocked) {
+        // TLS has words of its own to send.
+        if std::mem::take(&mut client.blocked) || !client.stream.is_flushed() {
             self.send(id);
         }
     }
@@ -164,6 +171,13 @@ impl Server {
         let count = sends.len();
         self.sends = sends;
         count
+    }
+
+    /// Tells those clients that nothing more will come who have all of their replies.
+    pub(super) fn say_end(&mut self) {
+        for client in self.clients.iter_mut().flatten().filter(|client| !client.blocked) {
+            client.stream.say_end();
+        }
     }
 
     /// Sends what was held back, if it may leave now; what has waited for too long is answered otherwise.

@@ -96,6 +96,7 @@ impl Server {
     /// The last words: what is clean, what remains.
     pub(super) fn finish(mut self) -> Result<(), ServeError> {
         self.send_all();
+        self.say_end();
         let flushed = self.await_flush();
         let uncopied = self.await_copies();
         let left = self.engine.undecided();
