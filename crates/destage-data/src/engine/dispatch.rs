@@ -13,6 +13,9 @@ use super::session::{Multi, Session};
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use destage_core::{Access, ClientId, Lsn, UnitId};
 
+/// The work that a script counts as: most do little, but each may do as much as takes some milliseconds.
+const SCRIPT_COST: usize = 16 << 10;
+
 impl Engine {
     /// Executes one request as far as it goes.
     pub(super) fn request(
@@ -79,7 +82,7 @@ impl Engine {
             Err(message) => return self.fail(session, message),
         };
         let mut args = Args::default();
-        parse(&raw, &self.config.limits, &mut args).expect("the request was written here");
+        parse(&raw, &self.config.limits, &mut args).expect("a request within the limits");
         let mut list = Vec::new();
         args.to_slices(&raw, &mut list);
         let spec = find(&list).expect("EVAL takes what EVALSHA takes");
@@ -96,8 +99,10 @@ impl Engine {
         list: &[&[u8]],
     ) {
         if spec.verb == Verb::Eval {
+            self.sessions.worked(SCRIPT_COST);
             self.keep_script(list[1]);
-        } else if self.derived.is_on() && self.derived_request(client, session, spec, list) {
+        }
+        if self.derived.is_on() && self.derived_request(client, session, spec, list) {
             return;
         }
         let is_control = matches!(

@@ -6,13 +6,14 @@
 //!
 //! [`Context::perform_script`]: super::perform::Context::perform_script
 
+pub(super) mod budget;
 pub(super) mod call;
 mod functions;
 pub(super) mod kept;
 mod lex;
 mod numbers;
 mod parse;
-mod read;
+pub(super) mod read;
 mod run;
 mod syntax;
 mod value;

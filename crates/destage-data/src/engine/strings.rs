@@ -65,7 +65,7 @@ impl Prepared {
         match spec.verb {
             Verb::Set | Verb::SetIf => self.read_set(table, column, spec, &args[2..]),
             Verb::GetEx => self.read_get_ex(table, spec, &args[2..]),
-            Verb::DelIf => self.read_delete_if(&args[2..]),
+            Verb::DelIf => self.read_delete_if(spec, &args[2..]),
             Verb::IncrBy => self.read_increment(table, column, spec, args.get(2).copied()),
             Verb::IncrByFloat => {
                 if table.columns[column].ty.is_number() {
@@ -217,9 +217,9 @@ impl Prepared {
     }
 
     /// DELEX key IFEQ | IFNE value, DELIFEQ key value
-    fn read_delete_if(&mut self, args: &[&[u8]]) -> Result<(), ReplyError> {
+    fn read_delete_if(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), ReplyError> {
         let value = match args {
-            [value] => value,
+            [value] if spec.name == "delifeq" => value,
             [condition, value] if condition.eq_ignore_ascii_case(b"ifeq") => value,
             [condition, value] if condition.eq_ignore_ascii_case(b"ifne") => {
                 self.options.absent = true;

@@ -6,6 +6,7 @@ use super::once::command::OnceRecord;
 use super::overlay::{encode, forget_computed, new_cells};
 use super::prepared::Prepared;
 use super::rows::{Kind, Rows};
+use super::script::budget::Budget;
 use crate::cells::{Cell, Reader};
 use crate::change::{GroupWriter, Op, Set};
 use crate::once::TokenRecord;
@@ -74,6 +75,8 @@ pub(crate) struct Txn {
     dmls: Vec<(usize, Box<[u8]>)>,
     /// What its group tells of the command, if that is carried out once.
     pub(super) once_record: Option<OnceRecord>,
+    /// What its scripts may still do.
+    pub(super) budget: Budget,
 }
 
 /// Up to so many staged rows, looking through them is faster than a map.
@@ -88,6 +91,7 @@ impl Txn {
         self.deadlines.clear();
         self.dmls.clear();
         self.once_record = None;
+        self.budget = Budget::default();
     }
 
     /// Adds raw SQL. What was changed before is applied before it.

@@ -2,6 +2,7 @@
 
 use super::super::Engine;
 use super::super::command::{Category, Spec, Verb};
+use super::super::script::read::keys_of_script;
 use super::super::session::Session;
 use super::Name;
 use crate::key_text::show;
@@ -23,6 +24,7 @@ impl Engine {
         let keys = match (spec.category, spec.verb) {
             (Category::Server, _) => return false,
             (_, Verb::Del | Verb::Exists) => &args[1..],
+            (_, Verb::Eval) => keys_of_script(args),
             _ => &args[1..2],
         };
         let Some(first) = keys.iter().find_map(|key| self.derived.queries().begins(key)) else {

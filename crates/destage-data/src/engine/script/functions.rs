@@ -27,8 +27,9 @@ impl Run<'_, '_> {
         line: u32,
     ) -> Result<Value, Trouble> {
         let first = arguments.first().unwrap_or(&Value::Nil);
-        let number = |value: &Value| {
-            value.number().ok_or_else(|| Trouble::Error(unfit("compute with", value)))
+        let mut number = |value: &Value| -> Result<f64, Trouble> {
+            let number = self.number(value)?;
+            Ok(number.ok_or_else(|| unfit("compute with", value))?)
         };
         Ok(match function {
             Function::Command => match self.command(arguments)? {
@@ -58,7 +59,7 @@ impl Run<'_, '_> {
                 }
             }
             Function::ReplicateCommands => Value::Bool(true),
-            Function::ToNumber => first.number().map_or(Value::Nil, Value::Number),
+            Function::ToNumber => self.number(first)?.map_or(Value::Nil, Value::Number),
             Function::ToString => match first {
                 Value::Nil => Value::text(b"nil"),
                 Value::Bool(is_true) => Value::text(is_true.to_string().as_bytes()),
@@ -85,20 +86,23 @@ impl Run<'_, '_> {
                 }
                 let from = number(&arguments[1])?;
                 let to = arguments.get(2).map(number).transpose()?.unwrap_or(-1.0);
-                Value::text(part(&text, from, to))
+                let part = part(&text, from, to);
+                self.budget().weigh(part.len())?;
+                Value::text(part)
             }
         })
     }
 
     /// Performs a command upon the script's own keys. The inner error is the command's, which has done nothing then.
     fn command(&mut self, arguments: &[Value]) -> Result<Result<Value, ReplyError>, Trouble> {
-        self.step(COMMAND_STEPS)?;
+        self.budget().step(COMMAND_STEPS)?;
         let words: Option<Vec<Vec<u8>>> = arguments.iter().map(Value::word).collect();
         let Some(words) = words else {
             let what = "Lua redis lib command arguments must be strings or integers";
             return Ok(Err(ReplyError::err(what)));
         };
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        self.budget().weigh(words.iter().map(|word| word.len()).sum())?;
         let too_few = "Wrong number of args calling Redis command from script";
         let own = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
         if own(TIME) {
@@ -131,8 +135,14 @@ impl Run<'_, '_> {
             return Ok(Err(error));
         }
         let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, Protocol::V2);
-        match self.context.perform(&self.prepared, &units, &mut reply) {
+        let mut reply = Reply::new(&mut out, Protocol::V2).within(self.budget().bytes());
+        let done = self.context.perform(&self.prepared, &units, &mut reply);
+        // Whether it has done something or is only too long to be told: the script ends.
+        self.budget().weigh(out.len())?;
+        // A row that is written is written as a whole.
+        let rows = units.iter().map(|&unit| self.context.row(unit).map_or(0, <[u8]>::len)).sum();
+        self.budget().weigh(rows)?;
+        match done {
             Ok(()) => {}
             Err(Trouble::Error(error)) => return Ok(Err(error)),
             Err(trouble) => return Err(trouble),
@@ -146,8 +156,7 @@ impl Run<'_, '_> {
     /// # Errors
     /// It has none of that name, so that it may not be there.
     fn unit(&self, key: &[u8]) -> Result<UnitId, Trouble> {
-        let place = self.call.keys.iter().position(|own| **own == *key);
-        place.map(|place| self.units[place]).ok_or_else(|| {
+        self.units.get(key).copied().ok_or_else(|| {
             ReplyError::err(format!(
                 "a script uses the keys that it is given (KEYS), and '{}' is none of them; nothing was done",
                 show(key)

@@ -2,15 +2,17 @@
 //! `EVALSHA` then says so, and clients send the whole script.
 
 use super::call::digest;
-use super::parse::parse;
+use super::parse::{TEXT_BYTES_MAX, parse};
 use super::read::{UNKNOWN, not_taken};
 use crate::engine::Engine;
 use crate::engine::session::Session;
 use crate::resp::{Code, Reply, ReplyError};
 use std::collections::{HashMap, VecDeque};
 
-/// Most bytes of the texts that are kept.
+/// Most bytes of what is kept.
 const BYTES_MAX: usize = 1 << 20;
+/// What a script takes besides its text, bytes.
+const ENTRY_BYTES: usize = 256;
 
 /// The scripts that are kept.
 #[derive(Debug, Default)]
@@ -27,6 +29,10 @@ impl Scripts {
     /// # Errors
     /// What of it is not taken.
     fn keep(&mut self, text: &[u8]) -> Result<String, String> {
+        if text.len() > TEXT_BYTES_MAX {
+            // Its digest would be work for nothing.
+            return parse(text).map(|_| String::new());
+        }
         let digest = digest(text);
         if self.texts.contains_key(&digest) {
             return Ok(digest);
@@ -34,11 +40,11 @@ impl Scripts {
         parse(text)?;
         self.texts.insert(digest.clone(), text.into());
         self.order.push_back(digest.clone());
-        self.bytes += text.len();
+        self.bytes += text.len() + ENTRY_BYTES;
         while self.bytes > BYTES_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.bytes -= self.texts.remove(&oldest).map_or(0, |text| text.len());
+            self.bytes -= self.texts.remove(&oldest).map_or(0, |text| text.len() + ENTRY_BYTES);
         }
         Ok(digest)
     }
@@ -69,6 +75,12 @@ impl Engine {
         let mut request = Reply::new(&mut raw, Default::default());
         request.array(args.len());
         [name, text].iter().chain(&args[2..]).for_each(|word| request.bulk(word));
+        if raw.len() > self.config.limits.bytes_max {
+            return Err(ReplyError::fixed(
+                Code::Err,
+                "the script and its arguments are longer than a request may be, and nothing was done",
+            ));
+        }
         Ok(raw)
     }
 

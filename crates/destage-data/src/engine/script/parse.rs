@@ -31,6 +31,7 @@ pub(in crate::engine) fn parse(text: &[u8]) -> Result<Program, String> {
         scope: Vec::new(),
         locals: 0,
         depth: 0,
+        height: 0,
         loops: 0,
     };
     let body = parser.advance().and_then(|()| parser.block()).and_then(|body| {
@@ -59,6 +60,8 @@ struct Parser<'s> {
     /// Most that were in sight at once.
     locals: usize,
     depth: usize,
+    /// How many lie in each other within the expression that was read last.
+    height: usize,
     /// Loops around.
     loops: usize,
 }
@@ -121,9 +124,11 @@ impl Parser<'_> {
         self.scope.iter().rposition(|other| other == name)
     }
 
-    /// Of what stands in a row, each lies around all that stands before it.
-    fn lies_around(&self, count: usize) -> Parsed<()> {
-        if self.depth + count <= DEPTH_MAX {
+    /// What is being read lies around so many in each other. Of what stands in a row, each lies around all that stands before
+    /// it.
+    fn lies_around(&mut self, height: usize) -> Parsed<()> {
+        if self.depth + height <= DEPTH_MAX {
+            self.height = height;
             return Ok(());
         }
         Err(format!("what lies in more than {DEPTH_MAX} others"))
@@ -266,10 +271,11 @@ impl Parser<'_> {
 
     /// A call, or values for local variables.
     fn call_or_set(&mut self) -> Parsed<Statement> {
-        let mut targets = vec![self.suffixed()?];
-        if matches!(targets[0], Expression::Call(..)) {
-            return Ok(targets.pop().map_or(Statement::Break, Statement::Call));
+        let first = self.suffixed()?;
+        if matches!(first, Expression::Call(..)) {
+            return Ok(Statement::Call(first));
         }
+        let mut targets = vec![first];
         while self.accept(",")? {
             targets.push(self.suffixed()?);
         }
@@ -284,9 +290,12 @@ impl Parser<'_> {
 
     fn expressions(&mut self) -> Parsed<Vec<Expression>> {
         let mut expressions = vec![self.expression(0)?];
+        let mut height = self.height;
         while self.accept(",")? {
             expressions.push(self.expression(0)?);
+            height = height.max(self.height);
         }
+        self.height = height;
         Ok(expressions)
     }
 
@@ -294,15 +303,14 @@ impl Parser<'_> {
     fn expression(&mut self, strength: u8) -> Parsed<Expression> {
         self.deeper(|parser| {
             let mut left = parser.operand()?;
-            let mut count = 0;
             while let Token::Sign(sign) = parser.token
                 && let Some((binds_left, binds_right)) = strengths(sign)
                 && binds_left > strength
             {
-                count += 1;
-                parser.lies_around(count)?;
+                let height = parser.height;
                 parser.advance()?;
                 let right = Box::new(parser.expression(binds_right)?);
+                parser.lies_around(height.max(parser.height) + 1)?;
                 let left_side = Box::new(left);
                 left = match sign {
                     "and" => Expression::And(left_side, right),
@@ -325,14 +333,16 @@ impl Parser<'_> {
             _ => return self.suffixed(),
         };
         self.advance()?;
-        Ok(make(Box::new(self.expression(UNARY)?)))
+        let inner = Box::new(self.expression(UNARY)?);
+        self.lies_around(self.height + 1)?;
+        Ok(make(inner))
     }
 
     /// A value, and what is looked up in it.
     fn suffixed(&mut self) -> Parsed<Expression> {
         let mut value = self.simple()?;
-        let mut count = 0;
         loop {
+            let height = std::mem::take(&mut self.height);
             let index = if self.accept("[")? {
                 let index = self.expression(0)?;
                 self.expect("]")?;
@@ -342,15 +352,16 @@ impl Parser<'_> {
             } else if matches!(self.token, Token::Sign("(" | ":")) {
                 return Err(self.unexpected());
             } else {
+                self.height = height;
                 return Ok(value);
             };
-            count += 1;
-            self.lies_around(count)?;
+            self.lies_around(height.max(self.height) + 1)?;
             value = Expression::Index(Box::new(value), Box::new(index));
         }
     }
 
     fn simple(&mut self) -> Parsed<Expression> {
+        self.height = 0;
         let value = match std::mem::replace(&mut self.token, Token::End) {
             Token::Number(number) => Expression::Number(number),
             Token::Text(text) => Expression::Text(text),
@@ -381,17 +392,19 @@ impl Parser<'_> {
     }
 
     fn list(&mut self) -> Parsed<Expression> {
-        let mut values = Vec::new();
+        let (mut values, mut height) = (Vec::new(), 0);
         while !self.accept("}")? {
             if self.is("[") {
                 return Err("a table with names".to_owned());
             }
             values.push(self.expression(0)?);
+            height = height.max(self.height);
             if !self.accept(",")? && !self.accept(";")? {
                 self.expect("}")?;
                 break;
             }
         }
+        self.lies_around(height + 1)?;
         Ok(Expression::List(values))
     }
 
@@ -426,6 +439,7 @@ impl Parser<'_> {
         if matches!(function, Function::Command | Function::TriedCommand) {
             check_command(&arguments)?;
         }
+        self.lies_around(self.height + 1)?;
         Ok(Expression::Call(function, arguments, line))
     }
 }

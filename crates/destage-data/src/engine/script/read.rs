@@ -37,6 +37,11 @@ fn split_keys<'l, 'a>(words: Words<'l, 'a>) -> Result<(Words<'l, 'a>, Words<'l, 
         .ok_or(ReplyError::fixed(Code::Err, "Number of keys can't be greater than number of args"))
 }
 
+/// The keys of an EVAL; none where they are not given as they should be.
+pub(in crate::engine) fn keys_of_script<'l, 'a>(args: Words<'l, 'a>) -> Words<'l, 'a> {
+    split_keys(&args[2..]).map_or(&[], |(keys, _)| keys)
+}
+
 impl Prepared {
     /// Reads EVAL script count [key ...] [argument ...], or EVAL_RO.
     ///

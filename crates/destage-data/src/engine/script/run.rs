@@ -3,34 +3,29 @@
 //! What its commands do is staged in a transaction, as between MULTI and EXEC. A script that ends with an error has done
 //! nothing. Its steps and the bytes that it makes are bounded.
 
+use super::budget::Budget;
 use super::call::Call;
 use super::syntax::{Expression, Operator, Statement};
-use super::value::{TOO_MUCH, Value, unfit};
+use super::value::{Value, unfit};
 use crate::engine::command::Category;
 use crate::engine::perform::Context;
 use crate::engine::prepared::{Prepared, Trouble};
 use crate::resp::{Reply, ReplyError};
 use destage_core::UnitId;
-
-/// Most steps of a script: statements and values.
-const STEPS_MAX: usize = 100_000;
-/// Most bytes of texts that it makes.
-const BYTES_MAX: usize = 1 << 20;
+use std::collections::HashMap;
 
 /// A script on its way.
 pub(super) struct Run<'r, 'c> {
     pub(super) context: &'r mut Context<'c>,
     pub(super) call: &'r Call,
-    /// The units of its keys, in their order.
-    pub(super) units: &'r [UnitId],
+    /// The units of its keys.
+    pub(super) units: HashMap<&'r [u8], UnitId>,
     pub(super) is_read_only: bool,
     /// Kept for its memory alone.
     pub(super) prepared: Prepared,
     locals: Vec<Value>,
     keys: Value,
     arguments: Value,
-    steps_left: usize,
-    bytes_left: usize,
 }
 
 /// What comes after a statement.
@@ -54,33 +49,38 @@ impl Context<'_> {
         let mut run = Run {
             context: self,
             call,
-            units,
+            units: call.keys.iter().map(|key| &**key).zip(units.iter().copied()).collect(),
             is_read_only: prepared.category == Category::Read,
             prepared: Prepared::default(),
             locals: vec![Value::Nil; call.program.locals],
             keys: texts(&call.keys)?,
             arguments: texts(&call.arguments)?,
-            steps_left: STEPS_MAX,
-            bytes_left: BYTES_MAX,
         };
         let value = match run.block(&call.program.body)? {
             Flow::Return(value) => value,
             Flow::On | Flow::Break => Value::Nil,
         };
         // What is written counts as well: a list may be in a list many times.
-        let mut left = run.steps_left.max(call.keys.len() + call.arguments.len() + 2);
+        let mut left = run.budget().steps().max(call.keys.len() + call.arguments.len() + 2);
         Ok(value.tell(reply, &mut left)?)
     }
 }
 
 impl<'r> Run<'r, '_> {
-    /// Counts steps.
+    /// What it may still do.
+    pub(super) fn budget(&mut self) -> &mut Budget {
+        &mut self.context.txn.budget
+    }
+
+    /// A value as a number, if it is one.
     ///
     /// # Errors
-    /// There are too many.
-    pub(super) fn step(&mut self, count: usize) -> Result<(), Trouble> {
-        self.steps_left = self.steps_left.checked_sub(count).ok_or(TOO_MUCH)?;
-        Ok(())
+    /// Reading it is too much.
+    pub(super) fn number(&mut self, value: &Value) -> Result<Option<f64>, Trouble> {
+        if let Value::Text(text) = value {
+            self.budget().weigh(text.len())?;
+        }
+        Ok(value.number())
     }
 
     fn block(&mut self, body: &'r [Statement]) -> Result<Flow, Trouble> {
@@ -94,7 +94,7 @@ impl<'r> Run<'r, '_> {
     }
 
     fn statement(&mut self, statement: &'r Statement) -> Result<Flow, Trouble> {
-        self.step(1)?;
+        self.budget().step(1)?;
         match statement {
             Statement::Set(places, values) => {
                 let mut computed = Vec::with_capacity(values.len());
@@ -129,7 +129,7 @@ impl<'r> Run<'r, '_> {
                     if let Some(place) = places.1 {
                         self.locals[place] = value.clone();
                     }
-                    self.step(1)?;
+                    self.budget().step(1)?;
                     match self.block(body)? {
                         Flow::On => {}
                         Flow::Break => break,
@@ -155,11 +155,11 @@ impl<'r> Run<'r, '_> {
         for (number, bound) in numbers.iter_mut().zip(bounds) {
             let Some(bound) = bound else { continue };
             let bound = self.value(bound)?;
-            *number = bound.number().ok_or_else(|| unfit("count with", &bound))?;
+            *number = self.number(&bound)?.ok_or_else(|| unfit("count with", &bound))?;
         }
         let [mut number, last, step] = numbers;
         while if step > 0.0 { number <= last } else { number >= last } {
-            self.step(1)?;
+            self.budget().step(1)?;
             self.locals[place] = Value::Number(number);
             match self.block(body)? {
                 Flow::On => {}
@@ -172,12 +172,15 @@ impl<'r> Run<'r, '_> {
     }
 
     pub(super) fn value(&mut self, expression: &'r Expression) -> Result<Value, Trouble> {
-        self.step(1)?;
+        self.budget().step(1)?;
         Ok(match expression {
             Expression::Nil => Value::Nil,
             Expression::Bool(is_true) => Value::Bool(*is_true),
             Expression::Number(number) => Value::Number(*number),
-            Expression::Text(text) => Value::text(text),
+            Expression::Text(text) => {
+                self.budget().weigh(text.len())?;
+                Value::text(text)
+            }
             Expression::Keys => self.keys.clone(),
             Expression::Arguments => self.arguments.clone(),
             Expression::Local(place) => self.locals[*place].clone(),
@@ -188,7 +191,7 @@ impl<'r> Run<'r, '_> {
             Expression::Not(value) => Value::Bool(!self.value(value)?.is_true()),
             Expression::Minus(value) => {
                 let value = self.value(value)?;
-                let number = value.number();
+                let number = self.number(&value)?;
                 Value::Number(-number.ok_or_else(|| unfit("perform arithmetic on", &value))?)
             }
             Expression::Length(value) => {
@@ -231,6 +234,9 @@ impl<'r> Run<'r, '_> {
         first: &Value,
         second: &Value,
     ) -> Result<Value, Trouble> {
+        if let (Value::Text(first), Value::Text(second)) = (first, second) {
+            self.budget().weigh(first.len().min(second.len()))?;
+        }
         use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, Unequal};
         Ok(match operator {
             Equal => Value::Bool(first.is(second)),
@@ -241,8 +247,9 @@ impl<'r> Run<'r, '_> {
             GreaterOrEqual => Value::Bool(is_less(second, first, true)?),
             Operator::Join => self.join(first, second)?,
             _ => {
-                let number = |value: &Value| {
-                    value.number().ok_or_else(|| unfit("perform arithmetic on", value))
+                let mut number = |value: &Value| -> Result<f64, Trouble> {
+                    let number = self.number(value)?;
+                    Ok(number.ok_or_else(|| unfit("perform arithmetic on", value))?)
                 };
                 let (first, second) = (number(first)?, number(second)?);
                 Value::Number(match operator {
@@ -260,8 +267,7 @@ impl<'r> Run<'r, '_> {
     fn join(&mut self, first: &Value, second: &Value) -> Result<Value, Trouble> {
         let shown = |value: &Value| value.shown().ok_or_else(|| unfit("concatenate", value));
         let (first, second) = (shown(first)?, shown(second)?);
-        let bytes = first.len() + second.len();
-        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(TOO_MUCH)?;
+        self.budget().weigh(first.len() + second.len())?;
         Ok(Value::text(&[&*first, &*second].concat()))
     }
 }

@@ -103,6 +103,19 @@ fn no_text_is_too_deep_or_too_long_for_the_reader() {
     thread.unwrap().join().unwrap();
 }
 
+/// What performs a script goes as deep as its parts lie in each other, in whatever ways these are put together.
+#[test]
+fn chains_in_parentheses_are_as_deep_as_they_are_long() {
+    let mut text = "KEYS".to_owned();
+    for _ in 0..12 {
+        text = format!("({text}{}{})", "[1]".repeat(6), "+1".repeat(6));
+    }
+    let error = parse(format!("return {text}").as_bytes()).expect_err("it is 144 deep");
+    assert!(error.contains("lies in more than 30 others"), "{error}");
+    let wide = format!("return {{ {} }}", "KEYS[1] .. 'a', -ARGV[1] + 1, ".repeat(200));
+    assert!(parse(wide.as_bytes()).is_ok());
+}
+
 /// Pieces of scripts, among which those that belong together are frequent.
 fn pieces() -> impl Strategy<Value = String> {
     let words = vec![

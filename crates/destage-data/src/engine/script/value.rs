@@ -134,6 +134,7 @@ impl Value {
     /// That is too little.
     pub(super) fn tell(&self, reply: &mut Reply<'_>, left: &mut usize) -> Result<(), ReplyError> {
         *left = left.checked_sub(1).ok_or(TOO_MUCH)?;
+        reply.is_within()?;
         match self {
             Self::Nil | Self::Bool(false) => reply.null(),
             Self::Bool(true) => reply.integer(1),
@@ -157,7 +158,7 @@ impl Value {
 /// A script does too much for one turn.
 pub(super) const TOO_MUCH: ReplyError = ReplyError::fixed(
     crate::resp::Code::Err,
-    "a script did more than 100000 steps or made more than a megabyte of text, and nothing was done",
+    "scripts of one transaction did more than 100000 steps or handled more than 8 MiB of text, and nothing was done",
 );
 
 /// A line of the protocol. Line ends within would end it.
