@@ -275,7 +275,7 @@ pub(crate) fn check(table: &Table, member: usize, score: Option<usize>) -> Resul
     }
     let needed = |(index, column): (usize, &Column)| {
         let is_given =
-            index < table.key_len || Some(index) == score || table.is_left_to_origin(index, true);
+            index < table.key_len || Some(index) == score || table.is_filled_by_origin(index);
         (!is_given && column.not_null && column.default == ColumnDefault::None).then_some(index)
     };
     match table.columns.iter().enumerate().find_map(needed) {

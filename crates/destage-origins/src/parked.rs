@@ -53,7 +53,7 @@ pub fn encode(schema: &Schema, group: &[u8]) -> Result<String, MalformedGroup> {
         Item::Dml(dml) => dml_text(schema, &dml).map(ItemText::Dml).ok_or(MalformedGroup),
     });
     let builds_on = builds_on(group).into_iter().map(|lsn| lsn.0).collect();
-    let group = ParkedGroup { builds_on, changes: changes.collect::<Result<_, _>>()? };
+    let group = ParkedChanges { builds_on, changes: changes.collect::<Result<_, _>>()? };
     serde_json::to_string(&group).map_err(|_| MalformedGroup)
 }
 
@@ -72,7 +72,7 @@ pub fn decode(schema: &Schema, text: &str) -> Result<Vec<u8>, ParkedError> {
 pub fn decode_edited(schema: &Schema, parked: Lsn, text: &str) -> Result<Vec<u8>, EditError> {
     let given: Given = serde_json::from_str(text).map_err(|error| EditError(error.to_string()))?;
     let group = match given {
-        Given::ParkedGroup(group) => group,
+        Given::ParkedChanges(group) => group,
         Given::Shown(shown) if shown.id != parked.0 => {
             return Err(EditError(format!("they are those of write {}", shown.id)));
         }
@@ -92,11 +92,11 @@ pub fn decode_edited(schema: &Schema, parked: Lsn, text: &str) -> Result<Vec<u8>
     write(schema, &group).map_err(|error| EditError(error.0))
 }
 
-fn parse(text: &str) -> Result<ParkedGroup, ParkedError> {
+fn parse(text: &str) -> Result<ParkedChanges, ParkedError> {
     serde_json::from_str(text).map_err(|error| ParkedError(error.to_string()))
 }
 
-fn write(schema: &Schema, group: &ParkedGroup) -> Result<Vec<u8>, ParkedError> {
+fn write(schema: &Schema, group: &ParkedChanges) -> Result<Vec<u8>, ParkedError> {
     let mut writer = GroupWriter::new();
     let mut on = group.builds_on.clone();
     on.sort_unstable();
@@ -120,7 +120,7 @@ fn find<'s>(schema: &'s Schema, name: &str) -> Result<&'s Table, ParkedError> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ParkedGroup {
+struct ParkedChanges {
     /// Left out by earlier versions, and where there is nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     builds_on: Vec<u64>,
@@ -131,7 +131,7 @@ struct ParkedGroup {
 #[derive(Deserialize)]
 #[serde(try_from = "serde_json::Value")]
 enum Given {
-    ParkedGroup(ParkedGroup),
+    ParkedChanges(ParkedChanges),
     Shown(Shown),
 }
 
@@ -139,7 +139,7 @@ enum Given {
 #[derive(Deserialize)]
 struct Shown {
     id: u64,
-    payload: ParkedGroup,
+    payload: ParkedChanges,
 }
 
 impl TryFrom<serde_json::Value> for Given {
@@ -150,7 +150,7 @@ impl TryFrom<serde_json::Value> for Given {
         if value.get("payload").is_some() {
             serde_json::from_value(value).map(Self::Shown)
         } else {
-            serde_json::from_value(value).map(Self::ParkedGroup)
+            serde_json::from_value(value).map(Self::ParkedChanges)
         }
     }
 }

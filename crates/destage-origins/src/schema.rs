@@ -124,6 +124,8 @@ pub struct SetByTrigger {
     pub on_update: bool,
     /// Whether it does so whatever is written, and two writes in one transaction leave what the last one alone would.
     pub merges: bool,
+    /// Whether it gives a new row its value before NOT NULL is checked, so that a writer need not.
+    pub fills: bool,
     /// The trigger whose text says so; `None`: the user does.
     pub by: Option<String>,
 }
@@ -374,6 +376,12 @@ impl Table {
             || sets.any(|set| {
                 set.column == column && if is_new { set.on_insert } else { set.on_update }
             })
+    }
+
+    /// Whether the origin gives this column of a new row a value before it checks the row.
+    pub fn is_filled_by_origin(&self, column: usize) -> bool {
+        self.columns[column].generated
+            || self.class.sets.iter().any(|set| set.column == column && set.fills)
     }
 
     /// Whether the origin may compute this column whenever the row is written.

@@ -237,6 +237,12 @@ impl Context<'_> {
                     // The count is worth a fetch only where somebody reads it.
                     Cell::Unknown if prepared.verb == Verb::HMSet => added -= 1,
                     Cell::Unknown if table.columns[column].not_null => added -= 1,
+                    // A trigger has set it, as far as anybody knows here. Writes do not wait for the count to be sure.
+                    Cell::Unknown
+                        if !table.columns[column].generated && table.is_computed(column) =>
+                    {
+                        added -= 1;
+                    }
                     Cell::Unknown => return Err(Trouble::Unknown),
                 }
             }

@@ -210,11 +210,14 @@ impl Txn {
         sets: Vec<(usize, Update)>,
     ) {
         let key = rows.key(unit);
+        let joined = self.mergeable(table, unit, &sets);
+        // Of a row that was made in this transaction the origin may hear as of a new one.
+        let is_new = joined.is_some_and(|index| self.changes[index].op == Op::Insert);
         let (row, op) = match self.row(rows, unit) {
-            Some(row) => (changed(table, Reader::new(row).collect(), &sets, false), Op::Update),
+            Some(row) => (changed(table, Reader::new(row).collect(), &sets, is_new), Op::Update),
             None => (changed(table, new_cells(table, key), &sets, true), Op::Insert),
         };
-        let newest = match self.mergeable(table, unit, &sets) {
+        let newest = match joined {
             Some(index) => {
                 let change = &mut self.changes[index];
                 let sets = if change.op == Op::Insert { as_values(&row, sets) } else { sets };
@@ -386,7 +389,7 @@ impl Txn {
                 .skip(table.key_len)
                 .filter(|(index, column)| {
                     column.not_null
-                        && !table.is_left_to_origin(*index, true)
+                        && !table.is_filled_by_origin(*index)
                         && column.default == ColumnDefault::None
                         && !change.sets.iter().any(|(set, _)| set == index)
                 })

@@ -28,7 +28,6 @@ pub(super) fn applied(
     // What raw SQL covers is not shown at all.
     let Some(key) = change.key() else { return Ok(row) };
     let (table, cells) = key_cells(schema, key.0.as_bytes())?;
-    let is_new = row.is_none();
     let mut row = match (change, row) {
         (Change::Delete { .. }, _) => return Ok(None),
         (_, Some(row)) => row,
@@ -48,7 +47,8 @@ pub(super) fn applied(
         Change::Delete { .. } | Change::Execute(_) => {}
     }
     for (index, (_, field)) in row.fields.iter_mut().enumerate() {
-        if table.is_left_to_origin(index, is_new) {
+        // The change may join another one that makes the row.
+        if table.is_computed(index) {
             *field = Field::Unknown;
         }
     }

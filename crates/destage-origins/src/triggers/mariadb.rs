@@ -12,14 +12,26 @@ use super::{Columns, MORE, Unknown};
 /// What stands in comments may be carried out, and double quotes are names or texts as the mode has it.
 const DIALECT: Dialect = Dialect { quotes: &[('`', '`')], has_comments: false };
 
-/// These are the server's own: a stored function of such a name is called by its database's name only.
-const FUNCTIONS: [&str; 3] = ["now", "sysdate", "utc_timestamp"];
+/// These are the server's own where the parenthesis follows at once. Behind a blank it is a stored function's of that name.
+const FUNCTIONS: [&str; 2] = ["now", "sysdate"];
 const WORDS: [&str; 4] = ["current_timestamp", "localtime", "localtimestamp", "utc_timestamp"];
 
 /// The columns that the statement of a `BEFORE` trigger sets in its own row, if that is all it does.
 pub(crate) fn columns(statement: &str) -> Result<Columns, Unknown> {
+    if FUNCTIONS.into_iter().any(|name| is_called_across_blanks(statement, name)) {
+        return Err(MORE);
+    }
     let tokens = tokens(statement, DIALECT).ok_or(MORE)?;
     trigger(&mut Cursor::new(&tokens)).ok_or(MORE)
+}
+
+/// Whether a parenthesis follows the name somewhere, and not at once.
+fn is_called_across_blanks(statement: &str, name: &str) -> bool {
+    let statement = statement.to_ascii_lowercase();
+    statement.match_indices(name).any(|(at, _)| {
+        let behind = &statement[at + name.len()..];
+        !behind.starts_with('(') && behind.trim_start().starts_with('(')
+    })
 }
 
 fn trigger(cursor: &mut Cursor<'_>) -> Option<Columns> {

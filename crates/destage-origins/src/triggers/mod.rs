@@ -32,10 +32,12 @@ pub(crate) struct Trigger {
     pub(crate) on_update: bool,
     /// It has a condition on the old and new row, or on which columns are set, so that it may set its own or not.
     pub(crate) is_conditional: bool,
+    /// It fires for every row of the table, and before NOT NULL is checked.
+    pub(crate) fills: bool,
     pub(crate) sets: Result<Columns, Unknown>,
 }
 
-/// Enters what a table's triggers do. The columns are complete, with their marks; `is_same` compares names.
+/// Enters what a table's triggers do, each once. The columns are complete, with their marks; `is_same` compares names.
 pub(crate) fn classify(
     table: &mut Table,
     triggers: Vec<Trigger>,
@@ -43,18 +45,32 @@ pub(crate) fn classify(
 ) {
     let mut unknown = Vec::new();
     for trigger in triggers {
-        let Trigger { name, on_insert, on_update, is_conditional, sets } = trigger;
+        let Trigger { name, on_insert, on_update, is_conditional, fills, sets } = trigger;
         let found = sets.and_then(|columns| {
             let found =
                 columns.iter().map(|column| find_settable(table, |other| is_same(other, column)));
             found.collect::<Result<Vec<usize>, Unknown>>()
         });
         match found {
-            Ok(columns) => table.class.sets.extend(columns.into_iter().map(|column| {
+            Ok(columns) => columns.into_iter().for_each(|column| {
                 let (by, merges) = (Some(name.clone()), !is_conditional);
-                SetByTrigger { column, on_insert, on_update, merges, by }
-            })),
-            Err(why) => unknown.push(format!("trigger {name} ({why})")),
+                let set = SetByTrigger { column, on_insert, on_update, merges, fills: false, by };
+                let sets = &mut table.class.sets;
+                let known = sets
+                    .iter()
+                    .position(|known| SetByTrigger { fills: false, ..known.clone() } == set);
+                let place = known.unwrap_or(sets.len());
+                if known.is_none() {
+                    sets.push(set);
+                }
+                sets[place].fills |= fills && on_insert && merges;
+            }),
+            Err(why) => {
+                let text = format!("trigger {name} ({why})");
+                if !unknown.contains(&text) {
+                    unknown.push(text);
+                }
+            }
         }
     }
     if !unknown.is_empty() {
@@ -85,14 +101,20 @@ pub(crate) fn declare(table: &mut Table, columns: &[String]) -> Result<(), Strin
     for name in columns {
         let column = find_settable(table, |other| other == name)
             .map_err(|why| format!("[table.{}]: triggers sets '{name}': {why}", table.name))?;
-        // What is known anyway is known better.
+        // What is known anyway is known better. More than that is the user's word.
         let is_known = |set: &SetByTrigger| {
-            set.column == column && (set.by.is_none() || table.class.opaque.is_none())
+            let is_trusted = set.by.is_none() || table.class.opaque.is_none();
+            set.column == column && is_trusted && set.on_insert && set.on_update
         };
         if !table.class.sets.iter().any(is_known) {
-            let set =
-                SetByTrigger { column, on_insert: true, on_update: true, merges: false, by: None };
-            table.class.sets.push(set);
+            table.class.sets.push(SetByTrigger {
+                column,
+                on_insert: true,
+                on_update: true,
+                merges: false,
+                fills: false,
+                by: None,
+            });
         }
     }
     Ok(())

@@ -22,6 +22,8 @@ pub(crate) fn trigger(name: String, sql: &str, table: &Table) -> Trigger {
         on_insert: false,
         on_update: false,
         is_conditional: false,
+        // NOT NULL is checked before it fires.
+        fills: false,
         sets: Err(MORE),
     };
     trigger.sets = tokens(sql, DIALECT)

@@ -118,6 +118,8 @@ fn statements_of_mariadb_that_set_columns_to_the_time_are_known_and_others_are_n
         "SET NEW.a = now",
         "SET NEW.a = d.now()",
         "SET NEW.a = NOW(); INSERT INTO log VALUES (1)",
+        "SET NEW.a = NOW ()",
+        "SET NEW.a = NOW(), NEW.b = sysdate\n(6)",
         "BEGIN SET NEW.a = NOW(); INSERT INTO log VALUES (1); END",
         "BEGIN IF NEW.b THEN SET NEW.a = NOW(); END IF; END",
         "SET NEW.a = NOW() /*! , @b = 1 */",
@@ -184,7 +186,7 @@ fn triggers_of_sqlite_that_set_columns_of_their_own_row_are_known_and_others_are
 
 fn trigger(sets: Result<Columns, Unknown>) -> Trigger {
     let name = "touch".to_owned();
-    Trigger { name, on_insert: false, on_update: true, is_conditional: false, sets }
+    Trigger { name, on_insert: false, on_update: true, is_conditional: false, fills: false, sets }
 }
 
 #[test]

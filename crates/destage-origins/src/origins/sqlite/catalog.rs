@@ -8,7 +8,7 @@ use crate::origins::quote::{identifier, join};
 use crate::schema::{
     Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
-use crate::triggers::{self, sqlite};
+use crate::triggers::{self, Trigger, sqlite};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,7 +248,11 @@ impl Catalog<'_> {
         let rows = statement.query_map([&table.name], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let texts: Vec<(String, String)> = rows.collect::<Result<_>>()?;
         let found = texts.into_iter().map(|(name, sql)| sqlite::trigger(name, &sql, table));
-        let found = found.collect();
+        let mut found: Vec<Trigger> = found.collect();
+        // What fires for an insert updates the new row, for which those fire that do so for updates.
+        if found.iter().any(|trigger| trigger.on_insert && trigger.sets.is_ok()) {
+            found.iter_mut().for_each(|trigger| trigger.on_insert |= trigger.on_update);
+        }
         triggers::classify(table, found, str::eq_ignore_ascii_case);
         Ok(())
     }

@@ -150,6 +150,7 @@ fn tables_are_classed_by_what_the_origin_does_beyond_storing() {
     let stamped = find(&schema, "stamped");
     assert_eq!((&stamped.class.opaque, stamped.class.sets.len()), (&None, 2));
     assert!(stamped.is_left_to_origin(2, false) && stamped.is_left_to_origin(2, true));
+    assert!(stamped.is_filled_by_origin(2));
     for (name, what) in [("triggered", "trigger watch ("), ("spread", "out of reach")] {
         let opaque = find(&schema, name).class.opaque.clone().unwrap();
         assert!(opaque.contains(what), "{name}: {opaque}");

@@ -173,6 +173,51 @@ fn triggers_that_only_set_columns_to_the_time_are_told_from_others_and_these_say
 }
 
 #[test]
+fn triggers_of_partitions_are_each_what_they_are() {
+    let Some(database) = Database::open("catalog_partition_stamps") else { return };
+    database.sql(
+        "CREATE TABLE parted (id int PRIMARY KEY, at timestamptz NOT NULL, made timestamptz NOT NULL)
+           PARTITION BY RANGE (id);
+         CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10);
+         CREATE TABLE high PARTITION OF parted FOR VALUES FROM (10) TO (20);
+         CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.at := now(); RETURN NEW; END $$;
+         CREATE FUNCTION make() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.made := now(); RETURN NEW; END $$;
+         CREATE TRIGGER touch BEFORE INSERT ON low FOR EACH ROW EXECUTE FUNCTION touch();
+         CREATE TRIGGER touch BEFORE UPDATE ON high FOR EACH ROW EXECUTE FUNCTION touch();
+         CREATE TRIGGER make BEFORE INSERT ON parted FOR EACH ROW EXECUTE FUNCTION make();",
+    );
+    let schema = database.origin().schema().unwrap();
+    let parted = find(&schema, "parted");
+    assert_eq!(parted.class.opaque, None);
+    let (at, made) = (parted.column(b"at").unwrap(), parted.column(b"made").unwrap());
+    assert!(parted.is_left_to_origin(at, true) && parted.is_left_to_origin(at, false));
+    assert!(parted.is_left_to_origin(made, true) && !parted.is_left_to_origin(made, false));
+    assert!(parted.is_filled_by_origin(made) && !parted.is_filled_by_origin(at));
+    assert_eq!(parted.class.sets.len(), 3, "{:?}", parted.class.sets);
+}
+
+#[test]
+fn a_condition_by_operators_that_are_not_postgresqls_own_is_not_believed() {
+    let Some(database) = Database::open("catalog_own_operators") else { return };
+    database.sql(
+        "DROP SCHEMA IF EXISTS own_operators CASCADE; CREATE SCHEMA own_operators;
+         CREATE FUNCTION own_operators.same(text, text) RETURNS bool LANGUAGE sql AS 'SELECT true';
+         CREATE OPERATOR own_operators.= (LEFTARG = text, RIGHTARG = text, FUNCTION = own_operators.same);
+         CREATE TABLE judged (id int PRIMARY KEY, body text, at timestamptz);
+         CREATE FUNCTION judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.at := now(); RETURN NEW; END $$;
+         SELECT set_config('own.path', current_setting('search_path'), false);
+         SELECT set_config('search_path', 'own_operators, pg_catalog, ' || current_setting('own.path'), false);
+         CREATE TRIGGER judge BEFORE UPDATE ON judged FOR EACH ROW
+           WHEN (OLD.body IS DISTINCT FROM NEW.body) EXECUTE FUNCTION judge();
+         SELECT set_config('search_path', current_setting('own.path'), false);",
+    );
+    let schema = database.origin().schema().unwrap();
+    let opaque = find(&schema, "judged").class.opaque.clone().unwrap();
+    assert!(opaque.contains("its condition does more"), "{opaque}");
+    database.sql("DROP SCHEMA own_operators CASCADE");
+}
+
+#[test]
 fn tables_are_classed_by_what_the_origin_does_beyond_storing() {
     let Some(database) = Database::open("catalog_class") else { return };
     database.sql(

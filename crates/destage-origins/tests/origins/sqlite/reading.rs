@@ -27,6 +27,9 @@ fn the_catalogue_tells_what_is_reachable_and_why_not() {
          CREATE TABLE stamped (id INTEGER PRIMARY KEY, v, at TEXT);
          CREATE TRIGGER IF NOT EXISTS stamp AFTER UPDATE ON stamped WHEN NEW.at IS OLD.at BEGIN
            UPDATE stamped SET at = datetime('now') WHERE id = NEW.id; END;
+         CREATE TABLE twice (id INTEGER PRIMARY KEY, made TEXT NOT NULL, at TEXT);
+         CREATE TRIGGER made AFTER INSERT ON twice BEGIN UPDATE twice SET made = datetime('now') WHERE id = NEW.id; END;
+         CREATE TRIGGER touched AFTER UPDATE ON twice BEGIN UPDATE twice SET at = datetime('now') WHERE id = NEW.id; END;
          CREATE TABLE computed (id INT PRIMARY KEY, a INT, b INT); CREATE INDEX i ON computed (a + b);
          CREATE TABLE strict_one (id INT PRIMARY KEY, v ANY) STRICT;
          CREATE TABLE keyless (v); CREATE VIEW seen AS SELECT * FROM parent;
@@ -34,7 +37,8 @@ fn the_catalogue_tells_what_is_reachable_and_why_not() {
          CREATE TABLE dangling (id INTEGER PRIMARY KEY, x REFERENCES nowhere);",
     );
     let names: Vec<_> = shop.schema.tables.iter().map(|t| t.name.as_str()).collect();
-    let expected = ["child", "computed", "grandchild", "logged", "parent", "stamped", "strict_one"];
+    let expected =
+        ["child", "computed", "grandchild", "logged", "parent", "stamped", "strict_one", "twice"];
     assert_eq!(names, expected);
     let why: Vec<_> =
         shop.schema.unreachable.iter().map(|u| (u.name.as_str(), u.reason.as_str())).collect();
@@ -64,6 +68,10 @@ fn the_catalogue_tells_what_is_reachable_and_why_not() {
     let stamped = table("stamped");
     assert_eq!((&stamped.class.opaque, stamped.class.sets.len()), (&None, 1));
     assert!(stamped.is_left_to_origin(2, false) && !stamped.is_left_to_origin(2, true));
+    // What the first trigger does fires the second one. A value that comes after the check of NOT NULL is to be given.
+    let twice = table("twice");
+    assert!(twice.is_left_to_origin(1, true) && twice.is_left_to_origin(2, true));
+    assert!(!twice.is_filled_by_origin(1));
     assert!(table("computed").columns[1].checked && table("strict_one").is_plain());
 }
 

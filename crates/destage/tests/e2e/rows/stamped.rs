@@ -1,6 +1,6 @@
 //! Columns that triggers set in the row which is written: the writes are buffered, and what the trigger sets is the origin's.
 
-use crate::harness::{Client, Database, Launch, Scratch};
+use crate::harness::{Client, Database, Launch, Reply, Scratch};
 
 const POSTGRES: &str = "
 CREATE TABLE notes (id INTEGER PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0, body TEXT,
@@ -100,6 +100,68 @@ fn a_table_with_the_usual_trigger_is_written_back_and_shows_what_the_trigger_set
         let mut client = server.client();
         let now = updated_at(&mut client, 1);
         assert!(now > before, "{now} after {before}");
+        assert_eq!(server.status()["destage"]["parked_groups"], 0);
+    }
+}
+
+/// What a transaction writes into columns of a row that it makes is not shown before the origin has had its word.
+#[test]
+fn a_transaction_that_sets_what_a_trigger_sets_shows_what_the_trigger_made_of_it() {
+    let scratch = Scratch::new();
+    let made = |database: Database, trigger: &str| {
+        database.with("CREATE TABLE notes (id INTEGER PRIMARY KEY, body VARCHAR(99), made TIMESTAMP NULL, at TIMESTAMP NULL)").with(trigger)
+    };
+    let sqlite = "CREATE TRIGGER made AFTER INSERT ON notes BEGIN
+            UPDATE notes SET made = datetime('now') WHERE id = NEW.id; END;
+        CREATE TRIGGER touched AFTER UPDATE ON notes BEGIN
+            UPDATE notes SET at = datetime('now') WHERE id = NEW.id; END;";
+    let postgres = "CREATE FUNCTION make() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN NEW.made := now(); RETURN NEW; END $$;
+        CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.at := now(); RETURN NEW; END $$;
+        CREATE TRIGGER made BEFORE INSERT ON notes FOR EACH ROW EXECUTE FUNCTION make();
+        CREATE TRIGGER touched BEFORE UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION touch();";
+    let mariadb = "CREATE TRIGGER made BEFORE INSERT ON notes FOR EACH ROW SET NEW.made = NOW();
+        CREATE TRIGGER touched BEFORE UPDATE ON notes FOR EACH ROW SET NEW.at = NOW();";
+    let databases = [
+        Some(made(Database::sqlite(&scratch), sqlite)),
+        Database::postgres().map(|database| made(database, postgres)),
+        Database::mariadb().map(|database| made(database, mariadb)),
+    ];
+    for (number, database) in databases.into_iter().flatten().enumerate() {
+        let launch = Launch::before(&scratch, &database.url());
+        let server = launch.elsewhere(&scratch, &format!("made-{number}")).start();
+        let mut client = server.client();
+        let transaction = |client: &mut Client, commands: &[&str]| {
+            client.run("MULTI").ok();
+            for command in commands {
+                let words: Vec<&str> = command.splitn(4, ' ').collect();
+                assert_eq!(client.call(&words), Reply::Status("QUEUED".into()), "{command}");
+            }
+            assert!(!client.run("EXEC").is_error(), "{commands:?}");
+        };
+        let commands = ["HSET notes:1 body x", "HSET notes:1 made 2002-01-01 00:00:00"];
+        transaction(&mut client, &commands);
+        let shown = client.run("HGET notes:1 made").text();
+        assert!(!shown.starts_with("2002"), "{shown}");
+        // An update, of which the trigger sets what the second command sets, too.
+        client.run("DESTAGE PAUSE").ok();
+        let commands = ["HSET notes:1 body y", "HSET notes:1 at 2002-01-01 00:00:00"];
+        transaction(&mut client, &commands);
+        client.run("DESTAGE RESUME").ok();
+        let shown = client.run("HGET notes:1 at").text();
+        assert!(!shown.starts_with("2002"), "{shown}");
+        server.drain();
+        // What is cached is what the origin has.
+        for column in ["made", "at"] {
+            let held = database.rows(&format!("SELECT {column} FROM notes"))[0][0].clone();
+            let shown = client.run(&format!("HGET notes:1 {column}")).text();
+            assert_eq!(held.get(..19), shown.get(..19), "{column}");
+        }
+        client.run("HSET notes:2 body x");
+        server.drain();
+        let held = database.rows("SELECT at FROM notes WHERE id = 2")[0][0].clone();
+        let shown = client.run("HGET notes:2 at");
+        assert_eq!(shown == Reply::Nil, held.is_empty() || held == "NULL", "{shown:?} {held}");
         assert_eq!(server.status()["destage"]["parked_groups"], 0);
     }
 }

@@ -287,6 +287,7 @@ fn trigger(facts: &TriggerFacts) -> Trigger {
         on_insert: facts.event == "INSERT",
         on_update: facts.event == "UPDATE",
         is_conditional: false,
+        fills: true,
         sets: if fires { mariadb::columns(&facts.statement) } else { Err(triggers::NOT_BEFORE) },
     }
 }

@@ -272,14 +272,8 @@ impl<'a> Builder<'a> {
         for of_table in self.facts.triggers.chunk_by(|a, b| a.relation == b.relation) {
             let place = of_table.first().and_then(|first| self.places.get(&first.relation));
             let Some(&(place, _)) = place else { continue };
-            let mut found: Vec<Trigger> = Vec::new();
-            for facts in of_table {
-                let one = trigger(facts);
-                // Partitions have it once more.
-                if found.last().is_none_or(|last| last.name != one.name || last.sets != one.sets) {
-                    found.push(one);
-                }
-            }
+            // Partitions have them once more, or have others of their own.
+            let found = of_table.iter().map(trigger).collect();
             triggers::classify(&mut self.tables[place], found, |name, set| name == set);
         }
     }
@@ -321,7 +315,9 @@ fn trigger(facts: &TriggerFacts) -> Trigger {
         Err("its function changes settings")
     } else if facts.is_shadowed {
         Err("another schema has a function of the name of one of PostgreSQL's that tell the time")
-    } else if facts.has_condition && !plpgsql::is_plain_condition(condition) {
+    } else if facts.has_condition
+        && (facts.has_own_operators || !plpgsql::is_plain_condition(condition))
+    {
         Err("its condition does more than compare columns of the old and the new row")
     } else {
         plpgsql::columns(&facts.source)
@@ -331,6 +327,7 @@ fn trigger(facts: &TriggerFacts) -> Trigger {
         on_insert: is_set(INSERT),
         on_update: is_set(UPDATE),
         is_conditional: facts.has_condition || facts.is_of_columns,
+        fills: facts.is_of_table,
         sets,
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Facts {
 /// A trigger that fires for ordinary sessions.
 pub(super) struct TriggerFacts {
     pub(super) relation: u32,
+    /// Of the relation as a whole, not of a partition alone.
+    pub(super) is_of_table: bool,
     /// In quotes where it needs them.
     pub(super) name: String,
     /// When it fires, as bits.
@@ -28,6 +30,8 @@ pub(super) struct TriggerFacts {
     pub(super) has_condition: bool,
     /// It fires only where one of certain columns is among those that are set.
     pub(super) is_of_columns: bool,
+    /// The condition uses operators or functions that are not PostgreSQL's own: its text names neither.
+    pub(super) has_own_operators: bool,
     /// Its condition as far as the server tells it.
     pub(super) condition: Option<String>,
     pub(super) language: String,
@@ -136,10 +140,12 @@ pub(super) async fn facts(client: &Bounded) -> Result<Facts, Error> {
 fn trigger(row: &Row) -> TriggerFacts {
     TriggerFacts {
         relation: row.get("relation"),
+        is_of_table: row.get("is_of_table"),
         name: row.get("name"),
         kind: row.get("kind"),
         has_condition: row.get("has_condition"),
         is_of_columns: row.get("is_of_columns"),
+        has_own_operators: row.get("has_own_operators"),
         condition: row.get("condition"),
         language: row.get("language"),
         source: row.get("source"),
@@ -299,8 +305,11 @@ ORDER BY 1, 2";
 /// What fires for ordinary sessions; a partition's triggers count for the partitioned table. Destage's own change nothing.
 /// The server shows a condition only within the whole statement.
 const TRIGGERS: &str = "
-SELECT r.oid AS relation, quote_ident(t.tgname) AS name, t.tgtype AS kind,
+SELECT r.oid AS relation, t.tgrelid = r.oid AS is_of_table, quote_ident(t.tgname) AS name, t.tgtype AS kind,
        t.tgqual IS NOT NULL AS has_condition, cardinality(t.tgattr::int2[]) > 0 AS is_of_columns,
+       EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_trigger'::regclass AND d.objid = t.oid
+               AND d.refclassid IN ('pg_operator'::regclass, 'pg_proc'::regclass)
+               AND d.refobjid <> t.tgfoid) AS has_own_operators,
        substring(pg_get_triggerdef(t.oid) FROM ' WHEN [(](.*)[)] EXECUTE ') AS condition,
        l.lanname::text AS language, p.prosrc AS source,
        EXISTS (SELECT FROM unnest(p.proconfig) AS c WHERE c NOT LIKE 'search\\_path=%')
