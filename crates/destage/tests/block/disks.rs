@@ -6,6 +6,11 @@ use crate::server::text;
 use destage_testkit::needs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a program says that looks at a file on a mount whose server is dead.
+const DEAD_MOUNT: &str = "Transport endpoint is not connected";
 
 /// Refuses to run a test where it cannot prove anything.
 #[track_caller]
@@ -202,11 +207,18 @@ impl Kind {
     #[track_caller]
     pub(crate) fn make(self, disk: &Path) {
         let disk = argument(disk);
-        let made = match self {
+        let make = || match self {
             Self::Ext4 => run("mkfs.ext4", &["-q", "-F", "-b", "4096", disk]),
             Self::Xfs => run("mkfs.xfs", &["-q", "-f", disk]),
             Self::Btrfs => run("mkfs.btrfs", &["-q", "-f", disk]),
         };
+        let mut made = make();
+        // It looks at all loop devices of the machine, and at their files: other tests kill what serves those.
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until && made.as_ref().is_err_and(|why| why.contains(DEAD_MOUNT)) {
+            thread::sleep(Duration::from_millis(100));
+            made = make();
+        }
         made.expect("the file system can be made");
     }
 
