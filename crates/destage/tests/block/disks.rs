@@ -115,13 +115,13 @@ impl Drop for Loop {
             eprintln!("{error}");
         }
         // The device goes once the last who has it open lets go.
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while self.is_attached() {
             if start.elapsed() > PATIENCE {
                 eprintln!("{} stays attached", self.0.display());
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
     }
 }
