@@ -1,12 +1,12 @@
 //! What a run that was killed left on this machine: a mount whose server is gone makes `mkfs.btrfs` fail whatever it is asked
-//! for, since it looks through all mounts first.
+//! for, since it looks through all mounts, and what they mount, first.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Takes away the mounts of `destage` that nobody serves any more, with the loop devices on them. Mounts that are served stay,
-/// whoever serves them.
+/// Takes away the mounts of `destage`, and those of the file systems of its tests and benchmarks, that nobody serves any more,
+/// with the loop devices on them. Mounts that are served stay, whoever serves them.
 pub(crate) fn remove() {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let ours = mounts.lines().filter_map(Mount::read);
@@ -42,7 +42,10 @@ impl Mount {
     }
 
     fn is_of_destage(&self) -> bool {
-        self.source == "destage" && self.kind == "fuse"
+        let mut folders = self.place.iter().map(|folder| folder.to_string_lossy());
+        let is_of_ours =
+            self.source == "destage" || folders.any(|folder| folder.starts_with("destage-"));
+        is_of_ours && (self.kind == "fuse" || self.kind.starts_with("fuse."))
     }
 
     fn is_dead(&self) -> bool {
@@ -83,6 +86,14 @@ mod tests {
         let read = Mount::read("destage /tmp/a\\040b fuse rw,nosuid 0 0").expect("a line");
         assert_eq!(read.place, Path::new("/tmp/a b"));
         assert!(read.is_of_destage());
+        let mount = Mount::read("/srv/a /tmp/destage-e2e-1/mnt fuse rw 0 0").expect("a line");
+        assert!(mount.is_of_destage());
+        let ceph = Mount::read("ceph-fuse /tmp/destage-ceph-1/mnt/1 fuse.ceph-fuse rw 0 0");
+        assert!(ceph.expect("a line").is_of_destage());
+        let theirs = Mount::read("ceph-fuse /srv/files fuse.ceph-fuse rw 0 0").expect("a line");
+        assert!(!theirs.is_of_destage());
+        let disk = Mount::read("/dev/loop1 /tmp/destage-e2e-1/disk ext4 rw 0 0").expect("a line");
+        assert!(!disk.is_of_destage());
         let other = Mount::read("/dev/loop1 /mnt ext4 rw 0 0").expect("a line");
         assert!(!other.is_of_destage());
         assert_eq!(Mount::read("none"), None);

@@ -14,7 +14,26 @@ pub(super) struct Ceph {
     scripts: PathBuf,
     state: PathBuf,
     /// The mount with the page cache.
-    cached: Option<Child>,
+    cached: Option<Cached>,
+}
+
+/// A mount with the kernel's page cache. Ends when dropped.
+#[derive(Debug)]
+struct Cached {
+    server: Child,
+    folder: PathBuf,
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        // The kernel keeps a mount whose server was killed.
+        let unmount = run(Command::new("umount").arg("--lazy").arg(&self.folder), START_MAX);
+        if let Err(error) = unmount {
+            eprintln!("warning: {error}");
+        }
+    }
 }
 
 /// What all OSDs have received so far, from clients and from each other.
@@ -66,9 +85,9 @@ impl Ceph {
         ]);
         mount.arg("--fuse_disable_pagecache=false").args(["-o", "dev,suid"]).arg(&cached);
         mount.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        ceph.cached = Some(mount.spawn()?);
+        let cached = ceph.cached.insert(Cached { server: mount.spawn()?, folder: cached });
         let deadline = std::time::Instant::now() + START_MAX;
-        while !is_mounted(&cached) {
+        while !is_mounted(&cached.folder) {
             if std::time::Instant::now() > deadline {
                 return Err("ceph-fuse with the page cache was not mounted in time".into());
             }
@@ -111,10 +130,7 @@ impl Ceph {
 
 impl Drop for Ceph {
     fn drop(&mut self) {
-        if let Some(cached) = &mut self.cached {
-            let _ = cached.kill();
-            let _ = cached.wait();
-        }
+        self.cached = None;
         if let Err(error) =
             run(Command::new(self.scripts.join("stop.sh")).arg(&self.state), START_MAX)
         {
