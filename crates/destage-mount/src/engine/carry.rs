@@ -11,13 +11,13 @@
 //! A crash between any two of these is followed by all of it once more; each step finds out whether it has been done.
 
 mod content;
+mod doubt;
 
 use super::needs::staged_name;
 use super::plan::{Conflict, FileWork, Landed, NameWork, Plan};
 use super::record::{Base, NameChange};
-use crate::ask::{Errno, Ino, Kind, Make, Name};
+use crate::ask::{Errno, Ino, Kind, Make};
 use crate::origin::{Attributes, Key, Origin, Result};
-use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use std::thread;
 
@@ -169,9 +169,18 @@ impl Carrier<'_> {
         for work in plan.names.iter().take(done) {
             self.end_create(work)?;
         }
+        if let Some(last) = done.checked_sub(1) {
+            self.end_rename(&plan.in_doubt[last])?;
+        }
         for work in plan.names.iter().skip(done) {
             let Some(change) = &work.change else { continue };
-            match self.name(work, change) {
+            let mut named = self.name(work, change);
+            if let Err(Errno::NOENT | Errno::EXIST) = named {
+                // Not what was found a moment ago.
+                self.asks_again(work, change)?;
+                named = self.name(work, change);
+            }
+            match named {
                 Err(error) if is_lasting(error) => self.note(work, REFUSED)?,
                 other => other?,
             }
@@ -191,60 +200,18 @@ impl Carrier<'_> {
         self.names_durable(plan)
     }
 
-    /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are
-    /// what they are after so many of them; of several such numbers, which look the same, the last.
-    fn done_before(&self, works: &[NameWork]) -> Result<usize> {
-        let mut mismatches: isize = 0;
-        let mut actual: HashMap<(Ino, Name), Option<Ino>> = HashMap::new();
-        let mut expected: HashMap<(Ino, Name), Option<Ino>> = HashMap::new();
-        let changes = || works.iter().map(|work| (work, work.change.as_ref()));
-        for (work, change) in changes() {
-            let before = change.map(NameChange::before).into_iter().flatten();
-            for ((dir, name, whose), key) in before.flatten().zip(&work.dirs) {
-                let name = (dir, name.clone());
-                if expected.contains_key(&name) {
-                    continue;
-                }
-                let found = self.whose(key, &name.1)?;
-                mismatches += isize::from(found != whose);
-                expected.insert(name.clone(), whose);
-                actual.insert(name, found);
-            }
+    /// Whose a name is that should be the file's. That it is nobody's is not taken from what a client of the origin remembers.
+    fn whose_surely(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<Option<Ino>> {
+        match self.whose(dir, name)? {
+            None if self.origin.has_name(file, dir, name)? => Ok(Some(file.ino)),
+            found => Ok(found),
         }
-        let (mut best, mut fewest) = (0, mismatches);
-        for (index, (_, change)) in changes().enumerate() {
-            // Where a rename takes two steps, it may have ended between them: then it is done once more.
-            if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = change {
-                let name = (*to_dir, to_name.clone());
-                let (found, before) = (actual.get(&name), expected.get(&name));
-                let now = Some(Some(*ino));
-                let half =
-                    mismatches + isize::from(found.copied() != now) - isize::from(found != before);
-                if half <= fewest {
-                    (best, fewest) = (index, half);
-                }
-            }
-            for (dir, name, whose) in change.map(NameChange::after).into_iter().flatten().flatten()
-            {
-                let name = (dir, name.clone());
-                let found = actual.get(&name).copied().flatten();
-                let before = expected.insert(name, whose).flatten();
-                mismatches += isize::from(found != whose) - isize::from(found != before);
-            }
-            if mismatches <= fewest {
-                (best, fewest) = (index + 1, mismatches);
-            }
-        }
-        Ok(best)
     }
 
-    /// A file that has its first name is not to keep the one under which it was made in advance: where a rename takes two
-    /// steps, an earlier attempt may have ended between them.
-    fn end_create(&self, work: &NameWork) -> Result<()> {
-        let Some(NameChange::Create { staged, .. }) = &work.change else { return Ok(()) };
-        let staged = staged_name(*staged);
-        if self.whose(&self.own.pool, &staged)? == Some(work.file.ino) {
-            self.origin.unlink(&self.own.pool, &staged)?;
+    /// Has the origin's client find out anew whose the names are that a change is about.
+    fn asks_again(&self, work: &NameWork, change: &NameChange) -> Result<()> {
+        for ((_, name, _), dir) in change.before().into_iter().flatten().zip(&work.dirs) {
+            self.origin.has_name(&work.file, dir, name)?;
         }
         Ok(())
     }
@@ -288,7 +255,7 @@ impl Carrier<'_> {
                 }
                 Err(error) => Err(error),
             },
-            NameChange::Unlink { name, .. } => match self.whose(dir, name)? {
+            NameChange::Unlink { name, .. } => match self.whose_surely(file, dir, name)? {
                 Some(ino) if ino == file.ino => self.origin.unlink(dir, name),
                 None => Ok(()),
                 Some(_) => self.note(work, "its name, to be deleted, is another file's by others"),
@@ -304,7 +271,8 @@ impl Carrier<'_> {
                 Some(_) => self.note(work, "its name, to be deleted, is another file's by others"),
             },
             NameChange::Rename { name, to_name, replaced, .. } => {
-                let (from, to) = (self.whose(dir, name)?, self.whose(to_dir, to_name)?);
+                let from = self.whose_surely(file, dir, name)?;
+                let to = self.whose(to_dir, to_name)?;
                 let is_there = to == Some(file.ino);
                 match (from == Some(file.ino), is_there) {
                     (true, true) => self.origin.unlink(dir, name),

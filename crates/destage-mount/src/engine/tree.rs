@@ -32,6 +32,8 @@ pub(crate) struct Tree {
     pub(crate) file_bytes_max: u64,
     /// Files that the origin has as they are, although the last change of them is not decided yet.
     pub(super) ahead: BTreeSet<Ino>,
+    /// Files whose base a batch has said, while changes of them that came with it or after it are not decided.
+    early: BTreeSet<Ino>,
     /// Room that was taken at the origin since the start, bytes.
     pub(super) landed: u64,
 }
@@ -68,6 +70,7 @@ impl Tree {
             bases: HashMap::new(),
             file_bytes_max: i64::MAX as u64,
             ahead: BTreeSet::new(),
+            early: BTreeSet::new(),
             landed: 0,
         }
     }
@@ -116,6 +119,26 @@ impl Tree {
             self.dirty.remove(&key.ino);
         }
         node
+    }
+
+    /// Whether an unfinished batch may have written it at the origin.
+    #[cfg(test)]
+    pub(crate) fn may_be_written(&self, ino: Ino) -> bool {
+        self.written_in_part.contains(&ino)
+    }
+
+    /// What the origin holds of the files of a batch that has landed, and of those of earlier ones for which the journal's groups
+    /// do not say so: the records of earlier batches go before the groups of the files that these took along.
+    pub(crate) fn bases_behind(&mut self, landed: &[(Ino, Base)]) -> Vec<(Ino, Base)> {
+        let nodes = &self.nodes;
+        let base = |ino: &Ino| nodes.get(ino).and_then(|node| node.base);
+        self.early.retain(|ino| base(ino).is_some());
+        let now: BTreeSet<Ino> = landed.iter().map(|(ino, _)| *ino).collect();
+        let before = self.early.difference(&now);
+        let before = before.filter_map(|&ino| Some((ino, base(&ino)?)));
+        let bases = landed.iter().copied().chain(before).collect();
+        self.early.extend(now.into_iter().filter(|ino| base(ino).is_some()));
+        bases
     }
 
     /// A group is written, or was found. Its records are whole.

@@ -418,6 +418,28 @@ impl Origin for LocalOrigin {
         Ok(sys::linkat(&file, c"", &dir, name, AtFlags::EMPTY_PATH)?)
     }
 
+    /// A client of CephFS (seen with ceph-fuse 16.2) may take a name for gone that its server has: after a rename that replaced
+    /// another name of the same file, until it reads the directory anew. To give the file that name makes it ask.
+    fn has_name(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<bool> {
+        if !self.syncs_all {
+            match self.link(file, dir, name) {
+                Ok(()) => {
+                    self.unlink(dir, name)?;
+                    return Ok(false);
+                }
+                Err(Errno::EXIST) => drop(self.list(dir)?),
+                Err(error) if error.is_end_of_mount() => return Err(error),
+                // It is a directory, or gone: then no name of it has been forgotten.
+                Err(_) => {}
+            }
+        }
+        match self.lookup(dir, name) {
+            Ok((key, _)) => Ok(key.ino == file.ino),
+            Err(Errno::NOENT | Errno::STALE) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
         let dir = self.named(dir)?;
         self.forget_name(&dir, name);

@@ -173,6 +173,12 @@ pub trait Origin: Send + Sync {
     /// The name is taken.
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()>;
 
+    /// Whether a name is a file's, as whoever keeps the names has it: what a client remembers of them may be wrong.
+    ///
+    /// # Errors
+    /// It cannot be found out.
+    fn has_name(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<bool>;
+
     /// Takes a name away from a file.
     ///
     /// # Errors

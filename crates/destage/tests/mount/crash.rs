@@ -3,7 +3,7 @@
 
 use crate::harness::{Random, Scratch, seconds};
 use crate::mounted::{Launch, Mounted, Unmounting};
-use crate::origin::{Kind, Origin};
+use crate::origin::{Kind, Origin, read_anew};
 use destage_testkit::files::{Client, Ended, Found, Seen, across, look};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -177,6 +177,7 @@ impl Loaded {
         self.mounted.take().expect("it is mounted").stop();
         for (client, through) in self.clients.iter().zip(&through) {
             let own = origin.folder().join(client.folder().file_name().expect("it has a name"));
+            read_anew(&own);
             let behind = look(&own).map_err(|error| format!("at the origin: {error}"))?;
             let differences = through.differs_from(&behind);
             if !differences.is_empty() {

@@ -50,6 +50,19 @@ impl Origin {
     }
 }
 
+/// Has a client of CephFS read directories anew, which it does once it has changed them: it may have forgotten names of files one
+/// of whose names was replaced by a rename.
+pub(crate) fn read_anew(folder: &Path) {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let touch = folder.join("read-anew");
+        fs::write(&touch, "").and_then(|()| fs::remove_file(&touch)).expect("it can be changed");
+        let entries = fs::read_dir(&folder).expect("a folder").flatten();
+        let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.extend(inner.map(|entry| entry.path()));
+    }
+}
+
 /// The type of what is mounted there.
 fn kind_of_mount(folder: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;

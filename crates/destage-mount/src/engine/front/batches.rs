@@ -103,7 +103,7 @@ impl Front {
         self.out.free.extend(free);
         let mut records = vec![Record::Ckpt {
             upto: plan.upto.0,
-            bases: landed.bases.clone(),
+            bases: self.tree.bases_behind(&landed.bases),
             absorbed: self.tree.absorbed.iter().copied().collect(),
         }];
         for conflict in &landed.conflicts {

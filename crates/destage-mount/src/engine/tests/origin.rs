@@ -13,7 +13,7 @@ use super::bytes::{Change, Content, WHOLE_BYTES};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Name, Seek, Space, Stat};
 use crate::origin::{Attributes, Key, Origin, Result};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 /// The file system: see the module.
@@ -42,6 +42,9 @@ struct State {
     in_steps: bool,
     /// The old name, in its folder, of a file that was renamed in steps and has its new name already.
     half: Option<(u64, Name)>,
+    /// Names that the host's client of it has forgotten, although they are there; only what carries a batch out meets that.
+    forgotten: BTreeSet<(u64, Name)>,
+    forgets: bool,
     /// Its own mount has ended.
     has_ended: bool,
     /// Changes and questions that were refused since.
@@ -93,6 +96,8 @@ impl SimOrigin {
             size_max: u64::MAX,
             in_steps,
             half: None,
+            forgotten: BTreeSet::new(),
+            forgets: false,
             has_ended: false,
             refused: Cell::new(0),
         };
@@ -100,6 +105,13 @@ impl SimOrigin {
         state.meta.insert(ROOT, File::new(stat));
         state.history = vec![state.meta.clone()];
         Self { state: Mutex::new(state) }
+    }
+
+    /// Whether an origin that renames in steps forgets the other names of a file one of whose names a rename has replaced, as
+    /// clients of CephFS may.
+    pub(super) fn forget_names(&self, forgets: bool) {
+        let mut state = self.state();
+        state.forgets = forgets && state.in_steps;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -166,6 +178,7 @@ impl SimOrigin {
         (state.dies_at, state.fails_at, state.has_ended) = (None, None, false);
         state.pins.clear();
         if death != Death::Process {
+            state.forgotten.clear();
             for content in state.content.values_mut() {
                 let mut bytes = content.durable.clone();
                 let keeps_all = random(3) == 0;
@@ -251,6 +264,13 @@ impl State {
     }
 
     /// Something is about to change.
+    /// Whose a name is, as far as the client of it knows.
+    fn whose(&mut self, dir: &Key, name: &[u8]) -> Result<u64> {
+        let is_forgotten = self.forgets && self.forgotten.contains(&(dir.ino, name.into()));
+        let found = self.file(dir)?.names.get(name).copied();
+        found.filter(|_| !is_forgotten).ok_or(Errno::NOENT)
+    }
+
     fn effect(&mut self) -> Result<()> {
         if self.has_ended {
             return self.refuse();
@@ -335,6 +355,17 @@ impl State {
         there.map(|(_, content)| (content.now.len() as u64).div_ceil(BLOCK_BYTES)).sum()
     }
 
+    /// All names of a file are forgotten but this one.
+    fn forget_others(&mut self, ino: u64, but: &Key, but_name: &[u8]) {
+        let names = self
+            .meta
+            .iter()
+            .flat_map(|(dir, file)| file.names.iter().map(move |name| (*dir, name)));
+        let others = names
+            .filter(|&(dir, (name, whose))| *whose == ino && (dir, &**name) != (but.ino, but_name));
+        self.forgotten.extend(others.map(|(dir, (name, _))| (dir, name.clone())));
+    }
+
     fn lose_name(&mut self, ino: u64) {
         let pinned = self.pins.contains_key(&ino);
         let Some(file) = self.meta.get_mut(&ino) else { return };
@@ -356,8 +387,7 @@ impl Origin for SimOrigin {
     fn lookup(&self, dir: &Key, name: &[u8]) -> Result<(Key, Stat)> {
         let mut state = self.state();
         state.look()?;
-        let ino = *state.file(dir)?.names.get(name).ok_or(Errno::NOENT)?;
-        let key = key(ino);
+        let key = key(state.whose(dir, name)?);
         let stat = state.shown(&key)?;
         Ok((key, stat))
     }
@@ -427,6 +457,7 @@ impl Origin for SimOrigin {
         }
         state.meta.insert(ino, file);
         state.file(dir)?.names.insert(name.into(), ino);
+        state.forgotten.remove(&(dir.ino, name.into()));
         state.touch(dir.ino, true);
         state.changed();
         Ok((key(ino), stat))
@@ -499,7 +530,7 @@ impl Origin for SimOrigin {
         replace: bool,
     ) -> Result<()> {
         let mut state = self.state();
-        let ino = *state.file(dir)?.names.get(name).ok_or(Errno::NOENT)?;
+        let ino = state.whose(dir, name)?;
         let is_dir = state.meta.get(&ino).is_some_and(|file| file.stat.kind == Kind::Dir);
         if state.in_steps && !replace && !is_dir {
             let is_done = state.file(to_dir)?.names.get(to_name) == Some(&ino);
@@ -523,9 +554,11 @@ impl Origin for SimOrigin {
                 return Err(Errno::NOTEMPTY);
             }
             state.lose_name(there);
+            state.forget_others(there, to_dir, to_name);
         }
         state.file(dir)?.names.remove(name);
         state.file(to_dir)?.names.insert(to_name.into(), ino);
+        state.forgotten.remove(&(to_dir.ino, to_name.into()));
         state.touch(ino, false);
         state.touch(dir.ino, true);
         state.touch(to_dir.ino, true);
@@ -541,16 +574,25 @@ impl Origin for SimOrigin {
         }
         state.file(file)?.stat.nlink += 1;
         state.file(dir)?.names.insert(name.into(), file.ino);
+        state.forgotten.remove(&(dir.ino, name.into()));
         state.touch(file.ino, false);
         state.touch(dir.ino, true);
         state.changed();
         Ok(())
     }
 
+    fn has_name(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<bool> {
+        let mut state = self.state();
+        state.look()?;
+        state.forgotten.remove(&(dir.ino, name.into()));
+        Ok(state.whose(dir, name) == Ok(file.ino))
+    }
+
     fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
         let mut state = self.state();
         state.effect()?;
-        let ino = state.file(dir)?.names.remove(name).ok_or(Errno::NOENT)?;
+        let ino = state.whose(dir, name)?;
+        state.file(dir)?.names.remove(name);
         state.half.take_if(|(at, half)| *at == dir.ino && **half == *name);
         state.lose_name(ino);
         state.touch(dir.ino, true);

@@ -256,7 +256,9 @@ impl World {
             self.front().commit_ended(now, done);
         } else if let Some((batch, plan)) = self.batches.pop_front() {
             let own = self.own.clone().expect("it has started");
+            self.origin.forget_names(true);
             let result = carry_out(&*self.origin, &own, &plan, self.controls.carry, 1);
+            self.origin.forget_names(false);
             self.front().batch_ended(now, batch, &plan, result);
         } else if let Some(number) = self.free.pop() {
             self.pool.as_ref().expect("it has started").discard(number);
@@ -265,6 +267,15 @@ impl World {
         }
         self.collect();
         true
+    }
+
+    /// Fewer steps than that, of what is under way or of time.
+    pub(super) fn goes_on(&mut self, bound: usize) {
+        for _ in 0..self.random.below(bound) {
+            if !self.work() {
+                self.pass(Span::from_millis(300));
+            }
+        }
     }
 
     /// Everything under way ends.

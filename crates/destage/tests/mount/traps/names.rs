@@ -1,6 +1,9 @@
 //! Traps about names.
 
 use super::{Trap, has_python, inode, sh, sync};
+use crate::harness::{Random, Scratch};
+use crate::mounted::{Launch, Unmounting};
+use crate::origin::{Kind, Origin, read_anew};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -248,3 +251,68 @@ fn trap_06_a_foreign_change_of_the_same_size_and_time_is_a_conflict() {
     assert!(String::from_utf8_lossy(&status.stdout).contains("1 conflicts were kept"));
     assert_eq!(trap.sh("cat file"), "their\n");
 }
+
+/// A client of CephFS may forget names of a file one of whose names a rename has replaced: what it says of them is not believed.
+#[test]
+fn names_beside_one_that_was_replaced_come_right() {
+    for kind in [Kind::Local, Kind::Ceph] {
+        let scratch = Scratch::new();
+        let Some(origin) = Origin::new(kind, &scratch) else { continue };
+        let launch = Launch::before(&scratch, &origin);
+        let mounted = launch.start();
+        let _unmounting = Unmounting(mounted.folder().to_owned());
+        let mut random = Random::new(7, 1);
+        let mut wanted = BTreeMap::new();
+        for round in 0..ROUNDS {
+            let top = format!("round{round}");
+            let at = |name: &str| mounted.folder().join(&top).join(name);
+            fs::create_dir_all(at("inner")).expect("it is made");
+            fs::write(at("first"), "many names").expect("it is made");
+            let mut names = vec!["first".to_owned()];
+            for step in 0..STEPS {
+                let one = names[random.between(0, names.len() as u64) as usize].clone();
+                let folder = ["", "inner/"][random.between(0, 2) as usize];
+                let next = format!("{folder}name{step}");
+                match random.between(0, 3) {
+                    0 => {
+                        fs::hard_link(at(&one), at(&next)).expect("it gets a name");
+                        names.push(next);
+                    }
+                    1 => {
+                        fs::rename(at(&one), at(&next)).expect("it is renamed");
+                        names.retain(|name| *name != one);
+                        names.push(next);
+                    }
+                    _ if names.len() > 1 => {
+                        fs::write(at("other"), "another").expect("it is made");
+                        fs::rename(at("other"), at(&one)).expect("it is replaced");
+                        names.retain(|name| *name != one);
+                        wanted.insert(format!("{top}/{one}"), "another");
+                    }
+                    _ => {}
+                }
+                if step % 4 == 3 {
+                    let drained = mounted.ask(&["drain"]);
+                    assert!(drained.status.success(), "{}", mounted.said());
+                }
+            }
+            wanted.extend(names.into_iter().map(|name| (format!("{top}/{name}"), "many names")));
+        }
+        mounted.stop();
+        read_anew(origin.folder());
+        let found = sh(origin.folder(), "find . -path ./.destage -prune -o -type f -print | sort");
+        let found: BTreeMap<String, String> = found
+            .lines()
+            .map(|path| path.trim_start_matches("./").to_owned())
+            .map(|path| {
+                let content = fs::read_to_string(origin.folder().join(&path));
+                (path, content.unwrap_or_else(|error| error.to_string()))
+            })
+            .collect();
+        let wanted = wanted.into_iter().map(|(path, content)| (path, content.to_owned())).collect();
+        assert_eq!(found, wanted, "{kind:?}");
+    }
+}
+
+const ROUNDS: u64 = 25;
+const STEPS: u64 = 16;

@@ -1,0 +1,146 @@
+//! What earlier, unfinished attempts have done to names.
+
+use super::super::needs::staged_name;
+use super::super::plan::NameWork;
+use super::super::record::NameChange;
+use super::Carrier;
+use crate::ask::{Ino, Name};
+use crate::origin::{Key, Result};
+use hashbrown::HashMap;
+
+/// Whose names are.
+type Names = HashMap<(Ino, Name), Option<Ino>>;
+
+/// How many changes were done, as far as the names at the origin tell.
+struct Guess {
+    done: usize,
+    /// So many names are not what they are after so many changes.
+    mismatches: isize,
+    /// Other numbers of changes that would fit as well.
+    as_good: Vec<usize>,
+}
+
+impl Carrier<'_> {
+    /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are
+    /// what they are after so many of them; of several such numbers, which look the same, the last.
+    pub(super) fn done_before(&self, works: &[NameWork]) -> Result<usize> {
+        let mut found = Names::new();
+        for work in works {
+            let before = work.change.as_ref().map(NameChange::before).into_iter().flatten();
+            for ((dir, name, _), key) in before.flatten().zip(&work.dirs) {
+                if !found.contains_key(&(dir, name.clone())) {
+                    found.insert((dir, name.clone()), self.whose(key, name)?);
+                }
+            }
+        }
+        let guess = guess(works, &found);
+        // Others may have changed names, or a client of the origin has forgotten some.
+        if guess.mismatches > 0 && self.looks_again(works, &guess.as_good, &mut found)? {
+            return Ok(self::guess(works, &found).done);
+        }
+        Ok(guess.done)
+    }
+
+    /// Asks again for names that should be files' after so many changes, and seem to be nobody's. True if one is there.
+    fn looks_again(&self, works: &[NameWork], dones: &[usize], found: &mut Names) -> Result<bool> {
+        let files: HashMap<Ino, &Key> =
+            works.iter().map(|work| (work.file.ino, &work.file)).collect();
+        let dirs: HashMap<Ino, &Key> =
+            works.iter().flat_map(|work| &work.dirs).map(|dir| (dir.ino, dir)).collect();
+        let mut is_there = false;
+        for &done in dones {
+            for ((dir, name), whose) in after(works, done) {
+                let keys = whose.and_then(|ino| Some((*files.get(&ino)?, *dirs.get(&dir)?)));
+                let place = (dir, name);
+                if found.get(&place) == Some(&None)
+                    && let Some((file, dir)) = keys
+                    && self.origin.has_name(file, dir, &place.1)?
+                {
+                    found.insert(place, whose);
+                    is_there = true;
+                }
+            }
+        }
+        Ok(is_there)
+    }
+
+    /// A file that has its first name is not to keep the one under which it was made in advance: where a rename takes two
+    /// steps, an earlier attempt may have ended between them.
+    pub(super) fn end_create(&self, work: &NameWork) -> Result<()> {
+        let Some(NameChange::Create { staged, .. }) = &work.change else { return Ok(()) };
+        let staged = staged_name(*staged);
+        if self.whose(&self.own.pool, &staged)? == Some(work.file.ino) {
+            self.origin.unlink(&self.own.pool, &staged)?;
+        }
+        Ok(())
+    }
+
+    /// The last change that was done may have been a rename in two steps of which only the first was: that looks the same to a
+    /// client that has forgotten the old name.
+    pub(super) fn end_rename(&self, work: &NameWork) -> Result<()> {
+        let Some(NameChange::Rename { name, .. }) = &work.change else { return Ok(()) };
+        let [dir, _] = &work.dirs;
+        if self.whose(dir, name)?.is_none() && self.origin.has_name(&work.file, dir, name)? {
+            self.origin.unlink(dir, name)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the names are before all changes.
+fn before(works: &[NameWork]) -> Names {
+    let mut names = Names::new();
+    for change in works.iter().filter_map(|work| work.change.as_ref()) {
+        for (dir, name, whose) in change.before().into_iter().flatten() {
+            names.entry((dir, name.clone())).or_insert(whose);
+        }
+    }
+    names
+}
+
+/// What the names are after so many changes.
+fn after(works: &[NameWork], done: usize) -> Names {
+    let mut names = before(works);
+    for change in works.iter().take(done).filter_map(|work| work.change.as_ref()) {
+        for (dir, name, whose) in change.after().into_iter().flatten() {
+            names.insert((dir, name.clone()), whose);
+        }
+    }
+    names
+}
+
+fn guess(works: &[NameWork], found: &Names) -> Guess {
+    let mut expected = before(works);
+    let mut mismatches =
+        expected.iter().filter(|(name, whose)| found.get(*name) != Some(*whose)).count() as isize;
+    let mut best = Guess { done: 0, mismatches, as_good: vec![0] };
+    let mut consider = |done: usize, mismatches: isize| {
+        if mismatches < best.mismatches {
+            best.as_good.clear();
+        }
+        if mismatches <= best.mismatches {
+            (best.done, best.mismatches) = (done, mismatches);
+            best.as_good.push(done);
+        }
+    };
+    for (index, work) in works.iter().enumerate() {
+        // Where a rename takes two steps, it may have ended between them: then it is done once more.
+        if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = &work.change {
+            let name = (*to_dir, to_name.clone());
+            let (found, before) = (found.get(&name), expected.get(&name));
+            let now = Some(Some(*ino));
+            let half =
+                mismatches + isize::from(found.copied() != now) - isize::from(found != before);
+            consider(index, half);
+        }
+        let after = work.change.as_ref().map(NameChange::after).into_iter().flatten().flatten();
+        for (dir, name, whose) in after {
+            let name = (dir, name.clone());
+            let found = found.get(&name).copied().flatten();
+            let before = expected.insert(name, whose).flatten();
+            mismatches += isize::from(found != whose) - isize::from(found != before);
+        }
+        consider(index + 1, mismatches);
+    }
+    best
+}
