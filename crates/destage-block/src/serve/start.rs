@@ -19,7 +19,7 @@ use destage_engine::Drive;
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
-use destage_runtime::progress::Progress;
+use destage_runtime::progress;
 use destage_runtime::units::Bytes;
 use destage_runtime::watch::{Guard, Watch};
 use std::collections::BTreeMap;
@@ -170,12 +170,9 @@ fn open(
         unsafe_no_fsync: settings.unsafe_flags.in_force().no_fsync,
         ..cache.log_options()
     };
-    let mut bar = Progress::new("reading the log", 0);
-    let opened = Journal::open_with(cache.log(), options, &mut |progress| {
-        bar.set_total(progress.segments_total);
-        bar.set(progress.segments);
+    let opened = progress::of_segments("reading the log", |shown| {
+        Journal::open_with(cache.log(), options, shown)
     });
-    bar.finish();
     let (journal, recovery) = opened
         .map_err(|error| ServeError::new(exit::JOURNAL_UNUSABLE, log_error(settings, &error)))?;
     let recovered = Recovered {

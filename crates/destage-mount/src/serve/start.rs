@@ -14,7 +14,7 @@ use destage_journal::{DirDisk, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use destage_runtime::policy;
-use destage_runtime::progress::Progress;
+use destage_runtime::progress::{self, Progress};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -51,13 +51,9 @@ pub(super) fn start(
         "starting"
     );
     let disk = DirDisk::open(&settings.journal)?;
-    let mut bar = Progress::new("reading the journal", 0);
-    let opened = Journal::open_with(Arc::new(disk), options(settings), &mut |progress| {
-        bar.set_total(progress.segments_total);
-        bar.set(progress.segments);
-    });
-    bar.finish();
-    let (journal, recovery) = opened?;
+    let (journal, recovery) = progress::of_segments("reading the journal", |shown| {
+        Journal::open_with(Arc::new(disk), options(settings), shown)
+    })?;
     let uuid = journal.uuid().to_owned();
     let own = own_folders(&origin, &uuid).map_err(|error| {
         let place = settings.origin.display();
@@ -124,14 +120,15 @@ fn recover(
     let last = journal.last();
     let mut scan = Scan::default();
     let mut newest = Time::ZERO;
-    let mut bar = Progress::new("looking through the journal", last);
     let mut records = journal.read(1, last);
-    while let Some(record) = records.advance()? {
-        bar.set(record.lsn);
-        newest = newest.max(Time(record.stamp_ns));
-        scan.look(read(record.payload, record.lsn)?);
-    }
-    bar.finish();
+    progress::of_segments("looking through the journal", |shown| {
+        while let Some(record) = records.advance()? {
+            newest = newest.max(Time(record.stamp_ns));
+            scan.look(read(record.payload, record.lsn)?);
+            shown(records.progress());
+        }
+        Ok::<_, ServeError>(())
+    })?;
     clock.not_before(newest);
     let front_settings = FrontSettings {
         fsync_origin: settings.fsync_origin,
@@ -143,12 +140,12 @@ fn recover(
     let now = clock.now();
     let mut front = Front::new(now, policy, journal, origin, scan.decided, front_settings);
     scan.prepare(&mut front.tree, false);
-    let mut bar = Progress::new("replaying the journal", last - scan.decided.0.min(last));
+    let mut bar = Progress::new("replaying the journal", last.saturating_sub(scan.decided.0));
     destage_engine::recover(&mut front, now, Lsn(last), |front| -> Result<bool, ServeError> {
         let Some(record) = records.advance()? else { return Ok(false) };
         let payload = record.payload.len();
         let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
-        bar.set(record.lsn - scan.decided.0);
+        bar.set(record.lsn.saturating_sub(scan.decided.0));
         front.take_up(lsn, stamp, payload, &read(record.payload, record.lsn)?);
         Ok(true)
     })?;
