@@ -87,9 +87,6 @@ pub struct Curves {
     recorded_max: u64,
 }
 
-/// Who is told how many simulations have ended, and how many there are. Called by several threads.
-pub type Shown = dyn Fn(u64, u64) + Sync;
-
 /// Block accesses of the whole trace.
 #[derive(Clone, Copy, Debug, Default)]
 struct Accesses {
@@ -191,7 +188,12 @@ impl Curves {
     }
 
     /// As [`Curves::finish`]; `progress` hears of every simulation that has ended, by how many have and how many there are.
-    pub fn finish_with(mut self, sizes: &Sizes, progress: &Shown) -> Vec<Curve> {
+    /// Several threads call it.
+    pub fn finish_with(
+        mut self,
+        sizes: &Sizes,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Vec<Curve> {
         if let (Sample::Blocks(blocks), Some(recording)) = (self.sample, &mut self.recording) {
             recording.keep_at_most(blocks);
         }
