@@ -220,7 +220,7 @@ mod tests {
 
     /// A terminal that keeps what is drawn.
     #[derive(Clone, Debug, Default)]
-    struct Drawn(std::sync::Arc<std::sync::Mutex<String>>);
+    struct Drawn(std::sync::Arc<Mutex<String>>);
 
     impl indicatif::TermLike for Drawn {
         fn width(&self) -> u16 {
