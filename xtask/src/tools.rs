@@ -67,13 +67,18 @@ const TOOLS: &[Tool] = &[
     Tool { package: "npm", present: || in_path("npm") },
     Tool { package: "default-jdk-headless", present: || in_path("java") && in_path("javac") },
     Tool { package: "maven", present: || in_path("mvn") },
-    // What packages are made and looked at with.
+    Tool { package: "chromium", present: || in_path("chromium") },
+    Tool { package: "prometheus", present: || in_path("promtool") },
+];
+
+/// What packages are made and looked at with.
+const PACKAGING: &[Tool] = &[
     Tool { package: "binutils", present: || in_path("readelf") && in_path("strip") },
     Tool { package: "lintian", present: || in_path("lintian") },
     Tool { package: "systemd", present: || in_path("systemd-analyze") },
     Tool { package: "adduser", present: || Path::new("/usr/sbin/adduser").is_file() },
-    Tool { package: "chromium", present: || in_path("chromium") },
-    Tool { package: "prometheus", present: || in_path("promtool") },
+    // The C code in a static binary is built with it.
+    Tool { package: "musl-tools", present: || in_path("musl-gcc") },
 ];
 
 /// What only the benchmark of the simulator needs: libCacheSim is built with it.
@@ -87,12 +92,20 @@ const LIBCACHESIM: &[Tool] = &[
     Tool { package: "libzstd-dev", present: || is_header("zstd.h") },
 ];
 
-/// Installs what is missing.
+/// Installs what is missing for the tests.
 ///
 /// # Errors
 /// Names the packages to install by hand where this user may not, or where the installation failed.
 pub(crate) fn ensure() -> Result<()> {
-    install_missing(TOOLS)
+    install_missing(&[TOOLS, PACKAGING])
+}
+
+/// Installs what is missing for `cargo xtask package`.
+///
+/// # Errors
+/// As [`ensure`].
+pub(crate) fn ensure_for_packages() -> Result<()> {
+    install_missing(&[PACKAGING])
 }
 
 /// Installs what building libCacheSim takes.
@@ -100,10 +113,10 @@ pub(crate) fn ensure() -> Result<()> {
 /// # Errors
 /// As [`ensure`].
 pub(crate) fn ensure_for_libcachesim() -> Result<()> {
-    install_missing(LIBCACHESIM)
+    install_missing(&[LIBCACHESIM])
 }
 
-fn install_missing(tools: &[Tool]) -> Result<()> {
+fn install_missing(tools: &[&[Tool]]) -> Result<()> {
     let missing = missing(tools);
     if missing.is_empty() {
         return Ok(());
@@ -128,8 +141,9 @@ fn install_missing(tools: &[Tool]) -> Result<()> {
     }
 }
 
-fn missing(tools: &[Tool]) -> Vec<&'static str> {
-    tools.iter().filter(|tool| !(tool.present)()).map(|tool| tool.package).collect()
+fn missing(tools: &[&[Tool]]) -> Vec<&'static str> {
+    let tools = tools.iter().copied().flatten();
+    tools.filter(|tool| !(tool.present)()).map(|tool| tool.package).collect()
 }
 
 fn install(packages: &[&str]) -> Vec<String> {

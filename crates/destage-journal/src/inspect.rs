@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::error::Error;
 use crate::format::{HeaderProblem, SegmentHeader};
 use crate::read::Records;
-use crate::recover::{Torn, scan, scan_into};
+use crate::recover::{Progress, Torn, scan, scan_into};
 use crate::store::{FileKind, classify, read_file, survey};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -77,9 +77,22 @@ pub struct CheckReport {
 /// # Errors
 /// If the medium cannot be read.
 pub fn inspect(disk: &dyn Disk) -> Result<Vec<SegmentReport>, Error> {
+    inspect_with(disk, &mut |_| {})
+}
+
+/// As [`inspect`]; `progress` hears of every file that was looked at.
+///
+/// # Errors
+/// The same.
+pub fn inspect_with(
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Vec<SegmentReport>, Error> {
     let mut reports = Vec::new();
     let mut bytes = Vec::new();
-    for (kind, name) in survey(disk)? {
+    let files = survey(disk)?;
+    let total = files.len() as u64;
+    for (kind, name) in files {
         let len = disk.open(&name, false).and_then(|file| file.len());
         let len = len.map_err(|e| Error::io(format_args!("read {name}"), e))?;
         let state = match kind {
@@ -91,6 +104,7 @@ pub fn inspect(disk: &dyn Disk) -> Result<Vec<SegmentReport>, Error> {
             FileKind::New | FileKind::Other => SegmentState::Other,
         };
         reports.push(SegmentReport { name, bytes: len, state });
+        progress(Progress { segments: reports.len() as u64, segments_total: total });
     }
     Ok(reports)
 }
@@ -135,7 +149,18 @@ fn segment_state(number: u64, bytes: &[u8]) -> SegmentState {
 /// # Errors
 /// As [`crate::Journal::open`] would fail.
 pub fn check(disk: &dyn Disk) -> Result<Option<CheckReport>, Error> {
-    Ok(scan(disk, None, &mut |_| {})?.map(|scan| CheckReport {
+    check_with(disk, &mut |_| {})
+}
+
+/// As [`check`]; `progress` hears of every segment that was read.
+///
+/// # Errors
+/// The same.
+pub fn check_with(
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Option<CheckReport>, Error> {
+    Ok(scan(disk, None, progress)?.map(|scan| CheckReport {
         uuid: uuid::Uuid::from_bytes(scan.uuid).to_string(),
         incarnation: scan.chain.incarnation,
         first_lsn: scan.segments.front().map_or(0, |s| s.first_lsn),
@@ -152,8 +177,20 @@ pub fn check(disk: &dyn Disk) -> Result<Option<CheckReport>, Error> {
 /// # Errors
 /// If nothing can be read at all: another format version, or trouble with the medium.
 pub fn export(disk: &Arc<dyn Disk>, from: u64) -> Result<(Records, Option<Error>), Error> {
+    export_with(disk, from, &mut |_| {})
+}
+
+/// As [`export`]; `progress` hears of every segment that was looked at, before the first record is read.
+///
+/// # Errors
+/// The same.
+pub fn export_with(
+    disk: &Arc<dyn Disk>,
+    from: u64,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Records, Option<Error>), Error> {
     let mut sound = VecDeque::new();
-    let damage = match scan_into(&**disk, None, &mut |_| {}, &mut sound) {
+    let damage = match scan_into(&**disk, None, progress, &mut sound) {
         Ok(_) => None,
         Err(error) if error.position().is_some() => Some(error),
         Err(error) => return Err(error),

@@ -30,7 +30,10 @@ pub use disk::{Disk, DiskFile};
 pub use error::{Error, ErrorKind, Position};
 pub use flush::{Flush, WrittenBatch};
 pub use format::FORMAT_VERSION;
-pub use inspect::{CheckReport, SegmentReport, SegmentState, check, export, inspect};
+pub use inspect::{
+    CheckReport, SegmentReport, SegmentState, check, check_with, export, export_with, inspect,
+    inspect_with,
+};
 pub use journal::{Journal, JournalStatus};
 pub use memory::MemDisk;
 pub use options::Options;

@@ -4,6 +4,7 @@ use crate::chain::Chain;
 use crate::disk::Disk;
 use crate::error::{Error, Position};
 use crate::format::{RecordReader, SegmentHeader};
+use crate::recover::Progress;
 use crate::store::{Segment, read_file, segment_name};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub struct OwnedRecord {
 pub struct Records {
     disk: Arc<dyn Disk>,
     segments: VecDeque<Segment>,
+    segments_total: usize,
     from: u64,
     to: u64,
     /// The segment being read, up to its end.
@@ -73,6 +75,7 @@ impl Records {
         segments.retain(|s| s.next_lsn > from && s.first_lsn <= to && s.next_lsn > s.first_lsn);
         Self {
             disk,
+            segments_total: segments.len(),
             segments,
             from,
             to,
@@ -86,6 +89,12 @@ impl Records {
             left: 0,
             lsn: 0,
         }
+    }
+
+    /// How far the reader has come; the segment being read counts as read.
+    pub fn progress(&self) -> Progress {
+        let total = self.segments_total as u64;
+        Progress { segments: total - self.segments.len() as u64, segments_total: total }
     }
 
     /// The next record, or `None` after the last.

@@ -45,7 +45,7 @@ pub struct Torn {
     pub bytes: u64,
 }
 
-/// How far a scan has come, for a progress bar.
+/// How far a scan or a reader has come, for a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Segments read.

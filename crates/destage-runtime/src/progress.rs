@@ -5,10 +5,51 @@ use crate::{human, notify};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const QUIET: Duration = Duration::from_secs(1);
 const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Shows how far `work` has come with the segments of a journal or a log.
+pub fn of_segments<T>(
+    label: &str,
+    work: impl FnOnce(&mut dyn FnMut(destage_journal::Progress)) -> T,
+) -> T {
+    let mut bar = Progress::new(label, 0);
+    let result = work(&mut |at| {
+        bar.set_total(at.segments_total);
+        bar.set(at.segments);
+    });
+    bar.finish();
+    result
+}
+
+/// What several threads do together.
+#[derive(Debug)]
+pub struct Together(Mutex<Progress>);
+
+impl Together {
+    /// One step more is done.
+    pub fn step(&self) {
+        let mut bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = bar.done + 1;
+        bar.set(done);
+    }
+
+    /// So many steps are done, of so many. A thread may say less than another one has said before.
+    pub fn set(&self, done: u64, total: u64) {
+        let mut bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.set_total(total);
+        let done = bar.done.max(done);
+        bar.set(done);
+    }
+
+    /// As [`Progress::finish`].
+    pub fn finish(self) -> bool {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
+    }
+}
 
 /// Shows how far something has come.
 #[derive(Debug)]
@@ -37,6 +78,11 @@ impl Progress {
             bar: None,
             last_line: None,
         }
+    }
+
+    /// The same for several threads, each of which says when it has done a step.
+    pub fn together(self) -> Together {
+        Together(Mutex::new(self))
     }
 
     /// `done` steps are done. Cheap enough to call for every one.
@@ -148,9 +194,33 @@ mod tests {
         assert!(!progress.finish());
     }
 
+    #[test]
+    fn steps_of_several_threads_add_up() {
+        let together = Progress::new("comparing", 40).together();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10).for_each(|_| together.step()));
+            }
+        });
+        assert_eq!(together.0.lock().unwrap().done, 40);
+        together.set(39, 50);
+        let (done, total) = { together.0.lock().map(|bar| (bar.done, bar.total)).unwrap() };
+        assert_eq!((done, total), (40, 50));
+        assert!(!together.finish());
+    }
+
+    #[test]
+    fn work_on_a_journal_gives_what_it_gives() {
+        let read = of_segments("reading", |shown| {
+            shown(destage_journal::Progress { segments: 1, segments_total: 2 });
+            7
+        });
+        assert_eq!(read, 7);
+    }
+
     /// A terminal that keeps what is drawn.
     #[derive(Clone, Debug, Default)]
-    struct Drawn(std::sync::Arc<std::sync::Mutex<String>>);
+    struct Drawn(std::sync::Arc<Mutex<String>>);
 
     impl indicatif::TermLike for Drawn {
         fn width(&self) -> u16 {

@@ -8,11 +8,12 @@ use destage_data::serve::origin_of;
 use destage_data::{parked, settings};
 use destage_journal::{
     CheckReport, DirDisk, Disk, Error, ErrorKind, Position, RepairReport, SegmentReport,
-    SegmentState, check, export, inspect, repair,
+    SegmentState, check_with, export_with, inspect_with, repair,
 };
 use destage_runtime::exit;
 use destage_runtime::foreign::escaped;
 use destage_runtime::human::{bytes, count};
+use destage_runtime::progress;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write;
@@ -84,7 +85,10 @@ struct RepairArgs {
 pub(crate) fn run(args: &JournalArgs) -> Result<(), CliError> {
     match &args.command {
         JournalCommand::Inspect(args) => {
-            let reports = inspect(&*look(&args.data)?).map_err(unusable)?;
+            let disk = look(&args.data)?;
+            let inspected =
+                progress::of_segments("reading the journal", |shown| inspect_with(&*disk, shown));
+            let reports = inspected.map_err(unusable)?;
             let origin = origin_of(&args.data.data).filter(|_| !reports.is_empty());
             match args.format {
                 Format::Table => {
@@ -147,7 +151,9 @@ fn unusable(error: Error) -> CliError {
 }
 
 fn run_check(args: &LookArgs) -> Result<(), CliError> {
-    let Some(report) = check(&*look(&args.data)?).map_err(unusable)? else {
+    let disk = look(&args.data)?;
+    let checked = progress::of_segments("reading the journal", |shown| check_with(&*disk, shown));
+    let Some(report) = checked.map_err(unusable)? else {
         return print(match args.format {
             Format::Table => "there is no journal yet",
             Format::Json => "null",
@@ -264,7 +270,11 @@ fn segments_json(reports: &[SegmentReport]) -> Vec<Value> {
 }
 
 fn run_export(args: &ExportArgs) -> Result<(), CliError> {
-    let (mut records, damage) = export(&look(&args.data)?, args.from).map_err(failed)?;
+    let disk = look(&args.data)?;
+    // What is written afterwards shows by itself how far it is.
+    let exported =
+        progress::of_segments("reading the journal", |shown| export_with(&disk, args.from, shown));
+    let (mut records, damage) = exported.map_err(failed)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     // The names that the journal keeps with its records, for as long as they stay the same.
     let mut known: Option<(Vec<u8>, Option<Schema>)> = None;
@@ -365,7 +375,7 @@ mod tests {
     fn an_empty_folder_has_no_journal_yet() {
         let dir = tempfile::tempdir().unwrap();
         let disk = DirDisk::open(dir.path()).unwrap();
-        assert_eq!(check(&disk).unwrap(), None);
+        assert_eq!(destage_journal::check(&disk).unwrap(), None);
         assert!(segments_table(&[]).contains("no journal yet"));
     }
 

@@ -16,7 +16,7 @@ mod oci;
 mod stage;
 mod try_out;
 
-use crate::{Result, cargo, root, target};
+use crate::{Result, cargo, root, target, tools};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,7 @@ const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// Builds, packs and tries out. True if all of it works.
 pub(crate) fn run(arguments: &PackageArgs) -> Result<bool> {
+    tools::ensure_for_packages()?;
     let binary = match &arguments.binary {
         Some(binary) => binary.clone(),
         None => build()?,
@@ -86,25 +87,34 @@ pub(crate) fn make(binary: PathBuf, out: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// A static binary where the toolchain has what it takes, else one for this system.
+/// A static binary where the toolchain has what it takes or rustup brings it, else one for this system.
 fn build() -> Result<PathBuf> {
-    let is_there = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", STATIC_TARGET])
-        .output()
-        .is_ok_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).is_dir());
+    if !has_static_target() && tools::in_path("rustup") {
+        // The toolchain that runs this, as long as nobody says another one.
+        let mut rustup = Command::new("rustup");
+        if let Err(error) = succeed(rustup.args(["target", "add", STATIC_TARGET])) {
+            println!("{error}");
+        }
+    }
     let mut command = Command::new(cargo());
     command.args(["build", "--profile", "dist", "--locked", "--package", "destage"]);
     command.current_dir(root());
-    if is_there && crate::tools::in_path("musl-gcc") {
+    if has_static_target() {
         command.args(["--target", STATIC_TARGET]);
         succeed(&mut command)?;
         return Ok(target().join(STATIC_TARGET).join("dist/destage"));
     }
     println!(
-        "not static: that takes `rustup target add {STATIC_TARGET}` and musl-gcc (apt-get install musl-tools)"
+        "not static, and no image: that takes `rustup target add {STATIC_TARGET}`, or your system's package of it"
     );
     succeed(&mut command)?;
     Ok(target().join("dist/destage"))
+}
+
+fn has_static_target() -> bool {
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", STATIC_TARGET]);
+    output(&mut rustc).is_ok_and(|said| Path::new(said.trim()).is_dir())
 }
 
 fn is_static(binary: &Path) -> Result<bool> {

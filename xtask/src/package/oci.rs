@@ -28,7 +28,8 @@ pub(super) fn make(package: &Package) -> Result<PathBuf> {
     });
     let manifest = serde_json::to_vec(&manifest).map_err(|error| error.to_string())?;
     let mut entry = described("application/vnd.oci.image.manifest.v1+json", &manifest);
-    entry["annotations"] = json!({ "org.opencontainers.image.ref.name": package.version });
+    entry["annotations"] =
+        json!({ "org.opencontainers.image.ref.name": format!("destage:{}", package.version) });
     let index = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -44,6 +45,28 @@ pub(super) fn make(package: &Package) -> Result<PathBuf> {
     write(&path, &archive.finish()?)?;
     Ok(path)
 }
+
+/// What a container runs unless told otherwise.
+pub(super) fn command_line() -> Vec<&'static str> {
+    [&ENTRYPOINT[..], &COMMAND].concat()
+}
+
+/// What a runtime asks whether it is well.
+pub(super) fn health_check() -> &'static [&'static str] {
+    &HEALTH
+}
+
+const ENTRYPOINT: [&str; 1] = ["/usr/bin/destage"];
+const COMMAND: [&str; 7] = [
+    "serve",
+    "--listen",
+    "0.0.0.0:6380",
+    "--admin",
+    "0.0.0.0:6381",
+    "--data",
+    "/var/lib/destage/data",
+];
+const HEALTH: [&str; 3] = ["/usr/bin/destage", "status", "--ready"];
 
 fn described(kind: &str, bytes: &[u8]) -> Value {
     json!({ "mediaType": kind, "digest": format!("sha256:{}", hash(bytes)), "size": bytes.len() })
@@ -71,6 +94,7 @@ fn layer(package: &Package) -> Result<Vec<u8>> {
 }
 
 fn config(package: &Package, layer: &str) -> Value {
+    let test = [&["CMD"], &HEALTH[..]].concat();
     json!({
         "architecture": "amd64",
         "os": "linux",
@@ -78,14 +102,14 @@ fn config(package: &Package, layer: &str) -> Value {
             "User": format!("{USER}:{USER}"),
             "ExposedPorts": { "6380/tcp": {}, "6381/tcp": {} },
             "Env": ["PATH=/usr/bin"],
-            "Entrypoint": ["/usr/bin/destage"],
-            "Cmd": ["serve", "--listen", "0.0.0.0:6380", "--admin", "0.0.0.0:6381", "--data", "/var/lib/destage/data"],
+            "Entrypoint": ENTRYPOINT,
+            "Cmd": COMMAND,
             "Volumes": { "/var/lib/destage": {} },
             "WorkingDir": "/var/lib/destage",
             "StopSignal": "SIGTERM",
-            // Docker and Podman heed it; Kubernetes asks /readyz of the admin port.
+            // Docker heeds it; Podman is told on its command line; Kubernetes asks /readyz of the admin port.
             "Healthcheck": {
-                "Test": ["CMD", "/usr/bin/destage", "status", "--ready"],
+                "Test": test,
                 "Interval": 10_000_000_000_u64,
                 "Timeout": 5_000_000_000_u64,
                 "Retries": 3,

@@ -1,6 +1,6 @@
 //! Packages are installed and used before anybody else gets them.
 
-use super::oci::USER;
+use super::oci::{USER, command_line, health_check};
 use super::{Package, create, name_of, output};
 use crate::Result;
 use std::path::Path;
@@ -87,36 +87,68 @@ exec chroot "$1/root" bash -c "$3" bash /tmp/package.deb
     Ok(())
 }
 
-/// The image's layer runs alone, read-only, as its user.
+/// The image's layer runs alone, as a container runtime would run it: with a read-only root, as the image's user, by its own
+/// command line and health check. It answers, keeps through a kill what it has acknowledged, and ends in order.
 pub(super) fn image(image: &Path, package: &Package) -> Result<()> {
     let folder = image.with_extension("root");
     create(&folder)?;
-    let script = r#"
-set -eu
-cd "$1" && mkdir layout root && tar -xf "$2" -C layout
-grep -q '"imageLayoutVersion":"1.0.0"' layout/oci-layout
-for blob in layout/blobs/sha256/*; do echo "$(basename "$blob")  $blob" | sha256sum --check --quiet; done
-layer=$(grep -l . layout/blobs/sha256/* | while read -r blob; do gzip -t "$blob" 2>/dev/null && echo "$blob"; done)
-tar -xzf "$layer" -C root
-mount --make-rprivate /
-mount --bind root root && mount -o remount,bind,ro root
-mount -t tmpfs -o "uid=$3,gid=$3,mode=0700" tmpfs root/var/lib/destage
-ip link set lo up
-chroot --userspec="$3:$3" root /usr/bin/destage serve --data /var/lib/destage/data 2>"$1/log" &
-server=$!
-for i in $(seq 100); do
-  if chroot --userspec="$3:$3" root /usr/bin/destage status --ready >/dev/null 2>&1; then break; fi
-  sleep 0.1
-done
-chroot --userspec="$3:$3" root /usr/bin/destage status --ready || { cat "$1/log"; exit 1; }
-kill -TERM $server
-wait $server
-echo "unpacked, served read-only, ended in order"
-"#;
     let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "--net", "sh", "-c", script, "sh"]);
-    let said = output(unshare.arg(&folder).arg(image).arg(USER.to_string()));
+    unshare.args(["--mount", "--pid", "--fork", "--net", "bash", "-c", SERVE, "bash"]);
+    unshare.arg(&folder).arg(image).arg(USER.to_string());
+    let said = output(unshare.args([command_line().join(" "), health_check().join(" ")]));
     let _ = std::fs::remove_dir_all(&folder);
     print!("{} ({}): {}", name_of(image), package.version, said?);
     Ok(())
 }
+
+/// What is done with the image: `$1` is a folder, `$2` the image, `$3` its user, `$4` what it runs, `$5` its health check.
+const SERVE: &str = r#"
+set -eu
+cd "$1" && mkdir layout root volume && tar -xf "$2" -C layout
+grep -q '"imageLayoutVersion":"1.0.0"' layout/oci-layout
+for blob in layout/blobs/sha256/*; do echo "$(basename "$blob")  $blob" | sha256sum --check --quiet; done
+for blob in layout/blobs/sha256/*; do if gzip -t "$blob" 2>/dev/null; then tar -xzf "$blob" -C root; fi; done
+# What a runtime brings: names, processes, a read-only root, a volume, a network.
+mkdir root/proc
+echo '127.0.0.1 localhost database.example' >root/etc/hosts
+mount --make-rprivate /
+mount --bind root root && mount -o remount,bind,ro root
+if touch root/var/lib/file 2>/dev/null; then echo "the root is not read-only"; exit 1; fi
+chown "$3:$3" volume && mount --bind volume root/var/lib/destage
+mount -t proc proc root/proc
+ip link set lo up
+inside() { exec env -i PATH=/usr/bin DESTAGE_PASSWORD=secret /usr/sbin/chroot --userspec="$user:$user" root "$@"; }
+user=$3
+start() {
+  (inside $1) >log 2>&1 &
+  server=$!
+  for i in $(seq 600); do
+    if (inside $2) >/dev/null 2>&1; then return; fi
+    kill -0 $server || break
+    sleep 0.1
+  done
+  cat log
+  exit 1
+}
+ask() {
+  exec 3<>/dev/tcp/127.0.0.1/6380
+  printf '%s\r\n' 'AUTH secret' "$1" QUIT >&3
+  tr -d '\r' <&3 | sed -n 2p
+  exec 3>&-
+}
+expect() { if [ "$1" != "$2" ]; then echo "got '$1' instead of '$2'"; cat log; exit 1; fi; }
+if (inside $5) >/dev/null 2>&1; then echo "healthy before it runs"; exit 1; fi
+start "$4" "$5"
+expect "$(ask PING)" +PONG
+before=$(ask 'HINCRBY products:1 stock 5')
+kill -KILL $server
+wait $server || true
+start "$4" "$5"
+expect "$(ask 'HINCRBY products:1 stock 1')" ":$((${before#:} + 1))"
+kill -TERM $server
+wait $server
+# Names are resolved without the system's libraries.
+said=$( (inside /usr/bin/destage schema --origin postgres://shop:secret@database.example:1/shop) 2>&1 || true)
+case "$said" in *refused*) ;; *) echo "database.example is not found: $said"; exit 1;; esac
+echo "unpacked, served read-only, killed, went on, ended in order"
+"#;

@@ -10,7 +10,7 @@ use crate::compare::differing;
 use crate::origin::{Origin, OriginIoError};
 use crc32c::crc32c;
 use destage_journal::{DiskFile, ErrorKind};
-use destage_runtime::progress::Progress;
+use destage_runtime::progress::{self, Progress};
 use std::collections::BTreeSet;
 
 /// What a check found.
@@ -147,7 +147,10 @@ impl CacheCheck {
     /// Reads the log; the index as a start would have it, and whether it tells exactly what the slots hold.
     fn check_index_and_log(&mut self, cache: &CacheDevice) -> Result<(Index, bool), CacheError> {
         let disk = cache.log();
-        let report = match destage_journal::check(&*disk) {
+        let checked = progress::of_segments("checking the log", |shown| {
+            destage_journal::check_with(&*disk, shown)
+        });
+        let report = match checked {
             Ok(report) => report,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 self.faults.push(format!("the log: {error}"));
@@ -178,9 +181,19 @@ impl CacheCheck {
 
     fn read_groups(&mut self, cache: &CacheDevice, mut index: Index) -> Result<Index, CacheError> {
         let unreadable = |error| CacheError::Invalid(format!("failed to read the log: {error}"));
-        let (mut records, damage) = destage_journal::export(&cache.log(), 0).map_err(unreadable)?;
+        let log = cache.log();
+        let (mut records, damage) =
+            progress::of_segments("looking for writes in the log", |shown| {
+                destage_journal::export_with(&log, 0, shown)
+            })
+            .map_err(unreadable)?;
         let mut dirty = BTreeSet::new();
-        while let Some(record) = records.advance().map_err(unreadable)? {
+        let mut bar = Progress::new("reading the writes in the log", 0);
+        loop {
+            let at = records.progress();
+            bar.set_total(at.segments_total);
+            bar.set(at.segments);
+            let Some(record) = records.advance().map_err(unreadable)? else { break };
             let group = match GroupRecord::decode(record.payload) {
                 Ok(group) => group,
                 Err(error) => {
@@ -209,6 +222,7 @@ impl CacheCheck {
                     .push(format!("write {lsn} of the log: {wrong} blocks have another checksum"));
             }
         }
+        bar.finish();
         if damage.is_some() {
             self.remarks.push("what stands in the log behind the damage was not read".into());
         }
@@ -259,7 +273,11 @@ impl CacheCheck {
 
 /// The oldest and the newest group of a log that is sound.
 pub(super) fn check_log(cache: &CacheDevice) -> Result<(u64, u64), CacheError> {
-    let report = destage_journal::check(&*cache.log())
-        .map_err(|error| CacheError::Invalid(format!("the log cannot be read: {error}")))?;
+    let log = cache.log();
+    let report = progress::of_segments("checking the log", |shown| {
+        destage_journal::check_with(&*log, shown)
+    });
+    let report =
+        report.map_err(|error| CacheError::Invalid(format!("the log cannot be read: {error}")))?;
     Ok(report.map_or((0, 0), |report| (report.first_lsn, report.last_lsn)))
 }

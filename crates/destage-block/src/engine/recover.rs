@@ -32,6 +32,7 @@ use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
 use destage_engine::Drive;
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
+use destage_runtime::progress::Progress;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -201,13 +202,17 @@ impl Volume {
         checkpoint: Lsn,
         decided: Lsn,
     ) -> Result<(), OpenError> {
-        let mut summaries = recovery.summaries(checkpoint.min(decided).0 + 1);
+        let before = checkpoint.min(decided);
+        let mut summaries = recovery.summaries(before.0 + 1);
         let last = Lsn(self.log.journal.last());
+        let mut bar = Progress::new("replaying the log", last.0.saturating_sub(before.0));
         destage_engine::recover(self, self.now, last, |volume| {
             let Some(summary) = summaries.advance()? else { return Ok::<_, OpenError>(false) };
+            bar.set(summary.lsn.saturating_sub(before.0));
             volume.take_record(&summary, checkpoint, decided)?;
             Ok(true)
         })?;
+        bar.finish();
         self.restore_clean();
         self.pump();
         self.upkeep.forget(decided);

@@ -20,6 +20,7 @@ use crate::block::{BLOCK, Extent, Lba};
 use crate::origin::{Origin, OriginIoErrorKind};
 use crc32c::crc32c;
 use destage_core::Lsn;
+use destage_runtime::progress::{Progress, Together};
 
 /// What [`RedoStore::recover`] found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,9 @@ pub enum Replay {
         foreign: u64,
     },
 }
+
+/// How often a replay goes through a group's payload.
+const PASSES: u64 = 4;
 
 /// The group that may not be done, as the store holds it.
 struct Pending {
@@ -108,8 +112,15 @@ impl RedoStore {
             self.take_back()?;
             return Ok(dropped.map_or(Replay::Nothing, |to| Replay::Dropped { to }));
         };
-        self.write_again(&pending)?;
-        self.replay(origin, &pending, forced)
+        // The payload is read, compared, written and read back.
+        let chunks = Chunk::of(pending.header.runs.iter().map(|sums| sums.run)).len() as u64;
+        let bar = Progress::new("completing the last group at the origin", PASSES * chunks);
+        let bar = bar.together();
+        let replay = self
+            .write_again(&pending, &bar)
+            .and_then(|()| self.replay(origin, &pending, forced, &bar));
+        bar.finish();
+        replay
     }
 
     /// Blocks that the next [`RedoStore::recover`] writes, or may write.
@@ -250,11 +261,12 @@ impl RedoStore {
 
     /// Checks the payload and writes the whole group into the store again. What is read may be in some cache only, even
     /// after a flush that succeeds, if an earlier one failed; only bytes written anew are sure to reach the medium.
-    fn write_again(&mut self, pending: &Pending) -> Result<(), RedoError> {
+    fn write_again(&mut self, pending: &Pending, bar: &Together) -> Result<(), RedoError> {
         self.begin_writes()?;
         let chunks = Chunk::of(pending.header.runs.iter().map(|sums| sums.run));
         let medium = &*self.medium;
         in_parallel(medium.parallelism(), chunks.len(), |index| {
+            bar.step();
             let buf = self.read_chunk(pending, &chunks[index])?;
             Ok(medium.write(pending.payload + chunks[index].payload, &buf)?)
         })?;
@@ -284,9 +296,10 @@ impl RedoStore {
         origin: &dyn Origin,
         pending: &Pending,
         forced: bool,
+        bar: &Together,
     ) -> Result<Replay, RedoError> {
         let header = &pending.header;
-        let foreign = self.foreign_blocks(origin, pending)?;
+        let foreign = self.foreign_blocks(origin, pending, bar)?;
         if let Some(&first) = foreign.first()
             && !forced
         {
@@ -294,11 +307,12 @@ impl RedoStore {
         }
         let losses = origin.losses();
         write_in_place(origin, header, |chunk, buf| {
+            bar.step();
             buf.copy_from_slice(&self.read_chunk(pending, chunk)?);
             Ok(())
         })?;
         flush_origin(origin, losses)?;
-        verify(origin, header)?;
+        verify(origin, header, bar)?;
         self.mark_done(origin, header);
         Ok(Replay::Written {
             from: header.from,
@@ -313,10 +327,12 @@ impl RedoStore {
         &self,
         origin: &dyn Origin,
         pending: &Pending,
+        bar: &Together,
     ) -> Result<Vec<Lba>, RedoError> {
         let mut chunks = Chunk::of(pending.header.runs.iter().map(|sums| sums.run));
         chunks.retain(|chunk| pending.header.runs[chunk.run].before.is_some());
         let found = in_parallel(origin.parallelism(), chunks.len(), |index| {
+            bar.step();
             let chunk = &chunks[index];
             let after = self.read_chunk(pending, chunk)?;
             let now = match read_origin(origin, chunk) {
@@ -357,9 +373,10 @@ fn read_origin(origin: &dyn Origin, chunk: &Chunk) -> Result<Vec<u8>, RedoError>
 }
 
 /// Reads back what a replay wrote.
-fn verify(origin: &dyn Origin, header: &GroupHeader) -> Result<(), RedoError> {
+fn verify(origin: &dyn Origin, header: &GroupHeader, bar: &Together) -> Result<(), RedoError> {
     let chunks = Chunk::of(header.runs.iter().map(|sums| sums.run));
     in_parallel(origin.parallelism(), chunks.len(), |index| {
+        bar.step();
         match wrong_block(header, &chunks[index], &read_origin(origin, &chunks[index])?) {
             None => Ok(()),
             Some(block) => Err(RedoError::Foreign { first: block, count: 1 }),

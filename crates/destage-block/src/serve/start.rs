@@ -19,6 +19,7 @@ use destage_engine::Drive;
 use destage_journal::{ErrorKind, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
+use destage_runtime::progress;
 use destage_runtime::units::Bytes;
 use destage_runtime::watch::{Guard, Watch};
 use std::collections::BTreeMap;
@@ -143,6 +144,13 @@ fn open(
     let origin = open_origin(settings, &reach)?;
     check_flush(settings, &*origin)?;
     let identity = origin.identity().map_err(|error| origin_error(&error))?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        volume = settings.name,
+        origin = identity.name,
+        cache = %settings.cache.display(),
+        "starting"
+    );
     let turns = Arc::new(Turns::default());
     let mut redo = open_redo(settings, &origin, &reach, &turns, made)?;
     if let Some(redo) = &mut redo {
@@ -162,7 +170,10 @@ fn open(
         unsafe_no_fsync: settings.unsafe_flags.in_force().no_fsync,
         ..cache.log_options()
     };
-    let (journal, recovery) = Journal::open(cache.log(), options)
+    let opened = progress::of_segments("reading the log", |shown| {
+        Journal::open_with(cache.log(), options, shown)
+    });
+    let (journal, recovery) = opened
         .map_err(|error| ServeError::new(exit::JOURNAL_UNUSABLE, log_error(settings, &error)))?;
     let recovered = Recovered {
         cache: &cache,

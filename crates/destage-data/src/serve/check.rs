@@ -11,7 +11,7 @@ use crate::schema::Schema;
 use crate::settings::{EXAMPLE_FILE, Settings, journal_dir};
 use destage_journal::{CheckReport, DirDisk, Disk};
 use destage_runtime::findings::Findings;
-use destage_runtime::{exit, own};
+use destage_runtime::{exit, own, progress};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -123,7 +123,9 @@ fn journal(settings: &Settings) -> Result<Found, ServeError> {
         return Ok(None);
     }
     let disk: Arc<dyn Disk> = Arc::new(DirDisk::open_read_only(folder)?);
-    let report = destage_journal::check(&*disk)?;
+    let report = progress::of_segments("reading the journal", |shown| {
+        destage_journal::check_with(&*disk, shown)
+    })?;
     Ok(report.map(|report| (report, disk)))
 }
 
@@ -150,20 +152,26 @@ fn belongs(
 
 /// How many writes there are, all of which must mean something to the tables as they are now.
 fn readable(disk: &Arc<dyn Disk>, schema: &Schema) -> Result<u64, ServeError> {
-    let (mut records, end) = destage_journal::export(disk, 0)?;
+    let (mut records, end) = progress::of_segments("looking for writes in the journal", |shown| {
+        destage_journal::export_with(disk, 0, shown)
+    })?;
     let mut count = 0;
-    while let Some(record) = records.advance()? {
-        count += 1;
-        let old = Catalog::decode(record.catalog).ok_or_else(|| {
-            ServeError::new(exit::JOURNAL_UNUSABLE, "the journal's catalog cannot be read")
-        })?;
-        old.translate(schema, record.payload).map_err(|lacks| {
-            let message = format!(
-                "write {} needs what the origin does not have any more: {lacks}. If the origin has it already, nothing is lost",
-                record.lsn
-            );
-            ServeError::new(exit::JOURNAL_UNUSABLE, message)
-        })?;
-    }
-    end.map_or(Ok(count), |error| Err(error.into()))
+    progress::of_segments("comparing the journal's writes with the tables", |shown| {
+        while let Some(record) = records.advance()? {
+            count += 1;
+            let old = Catalog::decode(record.catalog).ok_or_else(|| {
+                ServeError::new(exit::JOURNAL_UNUSABLE, "the journal's catalog cannot be read")
+            })?;
+            old.translate(schema, record.payload).map_err(|lacks| {
+                let message = format!(
+                    "write {} needs what the origin does not have any more: {lacks}. If the origin has it already, nothing is \
+                     lost",
+                    record.lsn
+                );
+                ServeError::new(exit::JOURNAL_UNUSABLE, message)
+            })?;
+            shown(records.progress());
+        }
+        end.map_or(Ok(count), |error| Err(error.into()))
+    })
 }

@@ -11,7 +11,7 @@ use destage_core::{AtLimit, Lsn, Span};
 use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, Parcel, ParcelReader, Recovery};
 use destage_replicas::{Position, Refusal, Stage};
 use destage_replicas_redis::{LogSettings, Reach, Replicas, Said, ServerReport, Trouble};
-use destage_runtime::exit;
+use destage_runtime::{exit, human};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ const EXPLANATION_SMALL: usize = 1 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a start waits for a sign of another owner, beyond the time after which one is taken for dead.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long it waits before it says that it does.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// How long it waits if servers are not fit to be used, which a person has to mend.
 const SETTLING: Duration = Duration::from_secs(3);
@@ -99,6 +101,8 @@ pub(super) fn open(
     };
     let is_decided = |said: &Said| matches!(said.stage, Stage::Open | Stage::Refused(_));
     let began = Instant::now();
+    let patience = PATIENCE.max(replicas.failover * 4);
+    let mut is_told = false;
     loop {
         let said = log.wait(LOOK_AGAIN, is_decided);
         match said.stage {
@@ -122,7 +126,14 @@ pub(super) fn open(
                 ),
             ));
         }
-        let is_late = began.elapsed() > PATIENCE.max(replicas.failover * 4);
+        if !is_told && began.elapsed() > TOLD_AFTER {
+            is_told = true;
+            tracing::info!(
+                "waiting for the log's servers, and for a former owner's time to end: {} at most",
+                human::seconds(patience.as_secs_f64())
+            );
+        }
+        let is_late = began.elapsed() > patience;
         let is_hopeless = began.elapsed() > replicas.failover + SETTLING && is_hopeless(&log);
         if is_late || is_hopeless {
             return Err(too_few(&log, replicas));

@@ -18,7 +18,7 @@ use destage_engine::Drive;
 use destage_journal::{DirDisk, Disk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_replicas_redis::Replicas;
 use destage_runtime::clock::Clock;
-use destage_runtime::progress::Progress;
+use destage_runtime::progress::{self, Progress};
 use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own, policy};
 use std::collections::HashSet;
@@ -321,12 +321,9 @@ pub(super) fn open_journal_on(
     disk: Arc<dyn Disk>,
     options: Options,
 ) -> Result<(Journal, Recovery), ServeError> {
-    let mut bar = Progress::new("reading the journal", 0);
-    let opened = Journal::open_with(disk, options, &mut |progress| {
-        bar.set_total(progress.segments_total);
-        bar.set(progress.segments);
+    let opened = progress::of_segments("reading the journal", |shown| {
+        Journal::open_with(disk, options, shown)
     });
-    bar.finish();
     opened.map_err(|error| match error.kind() {
         ErrorKind::Corrupt => ServeError::new(
             exit::JOURNAL_UNUSABLE,
@@ -368,11 +365,14 @@ fn recover_parked(
 fn recover_once(engine: &mut Engine, recovery: &Recovery) -> Result<HashSet<Lsn>, ServeError> {
     let mut given_up = HashSet::new();
     let mut records = recovery.records(0);
-    while let Some(record) = records.advance()? {
-        let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
-        engine.recover_once(lsn, stamp, record.payload, &mut given_up);
-    }
-    Ok(given_up)
+    progress::of_segments("looking for tokens in the journal", |shown| {
+        while let Some(record) = records.advance()? {
+            let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
+            engine.recover_once(lsn, stamp, record.payload, &mut given_up);
+            shown(records.progress());
+        }
+        Ok(given_up)
+    })
 }
 
 /// What an earlier run has left, of which some may be decided.

@@ -2,8 +2,8 @@
 
 use super::ServeError;
 use crate::engine::{Record, Scan, read_group};
-use destage_journal::{DirDisk, Disk, export};
-use destage_runtime::{exit, human};
+use destage_journal::{DirDisk, Disk, export_with};
+use destage_runtime::{exit, human, progress};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,22 +35,27 @@ pub fn check(journal: &Path) -> Result<Checked, ServeError> {
         return Err(ServeError::new(exit::USAGE, message));
     }
     let disk: Arc<dyn Disk> = Arc::new(DirDisk::open_read_only(journal)?);
-    let (mut records, damage) = export(&disk, 0)?;
+    let (mut records, damage) =
+        progress::of_segments("checking the journal", |shown| export_with(&disk, 0, shown))?;
     let mut scan = Scan::default();
     let mut found = Checked::default();
     let mut groups = Vec::new();
-    while let Some(record) = records.advance()? {
-        let read = read_group(record.payload).map_err(|error| {
-            let message = format!(
-                "the journal's group {} cannot be read ({error:?}): is it the journal of a mount, and of this version?",
-                record.lsn
-            );
-            ServeError::new(exit::JOURNAL_UNUSABLE, message)
-        })?;
-        found.groups += 1;
-        groups.push((record.lsn, Sum::of(&read)));
-        scan.look(read);
-    }
+    progress::of_segments("looking through the journal", |shown| {
+        while let Some(record) = records.advance()? {
+            let read = read_group(record.payload).map_err(|error| {
+                let message = format!(
+                    "the journal's group {} cannot be read ({error:?}): is it the journal of a mount, and of this version?",
+                    record.lsn
+                );
+                ServeError::new(exit::JOURNAL_UNUSABLE, message)
+            })?;
+            found.groups += 1;
+            groups.push((record.lsn, Sum::of(&read)));
+            scan.look(read);
+            shown(records.progress());
+        }
+        Ok::<_, ServeError>(())
+    })?;
     if let Some(damage) = damage {
         return Err(damage.into());
     }

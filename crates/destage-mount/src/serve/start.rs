@@ -13,6 +13,8 @@ use destage_engine::Drive;
 use destage_journal::{DirDisk, Journal, Options};
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
+use destage_runtime::policy;
+use destage_runtime::progress::{self, Progress};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -41,8 +43,17 @@ pub(super) fn start(
     if let Some(record) = &settings.record {
         record.check().map_err(|error| ServeError::usage(&error))?;
     }
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        origin = %settings.origin.display(),
+        journal = %settings.journal.display(),
+        policy = policy::summary(&settings.policy),
+        "starting"
+    );
     let disk = DirDisk::open(&settings.journal)?;
-    let (journal, recovery) = Journal::open(Arc::new(disk), options(settings))?;
+    let (journal, recovery) = progress::of_segments("reading the journal", |shown| {
+        Journal::open_with(Arc::new(disk), options(settings), shown)
+    })?;
     let uuid = journal.uuid().to_owned();
     let own = own_folders(&origin, &uuid).map_err(|error| {
         let place = settings.origin.display();
@@ -110,10 +121,14 @@ fn recover(
     let mut scan = Scan::default();
     let mut newest = Time::ZERO;
     let mut records = journal.read(1, last);
-    while let Some(record) = records.advance()? {
-        newest = newest.max(Time(record.stamp_ns));
-        scan.look(read(record.payload, record.lsn)?);
-    }
+    progress::of_segments("looking through the journal", |shown| {
+        while let Some(record) = records.advance()? {
+            newest = newest.max(Time(record.stamp_ns));
+            scan.look(read(record.payload, record.lsn)?);
+            shown(records.progress());
+        }
+        Ok::<_, ServeError>(())
+    })?;
     clock.not_before(newest);
     let front_settings = FrontSettings {
         fsync_origin: settings.fsync_origin,
@@ -125,13 +140,16 @@ fn recover(
     let now = clock.now();
     let mut front = Front::new(now, policy, journal, origin, scan.decided, front_settings);
     scan.prepare(&mut front.tree, false);
+    let mut bar = Progress::new("replaying the journal", last.saturating_sub(scan.decided.0));
     destage_engine::recover(&mut front, now, Lsn(last), |front| -> Result<bool, ServeError> {
         let Some(record) = records.advance()? else { return Ok(false) };
         let payload = record.payload.len();
         let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
+        bar.set(record.lsn.saturating_sub(scan.decided.0));
         front.take_up(lsn, stamp, payload, &read(record.payload, record.lsn)?);
         Ok(true)
     })?;
+    bar.finish();
     front.counted.conflicts = scan.conflicts;
     let found = front.counted.recovered_groups;
     Ok((front, found, scan.epoch))

@@ -13,6 +13,7 @@ use crate::trace::{Op, Request};
 use distances::Distances;
 use rayon::prelude::*;
 use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which blocks of the trace are looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -182,7 +183,17 @@ impl Curves {
     }
 
     /// The curves, in the order of the policies. Simulations run on all cores.
-    pub fn finish(mut self, sizes: &Sizes) -> Vec<Curve> {
+    pub fn finish(self, sizes: &Sizes) -> Vec<Curve> {
+        self.finish_with(sizes, &|_, _| {})
+    }
+
+    /// As [`Curves::finish`]; `progress` hears of every simulation that has ended, by how many have and how many there are.
+    /// Several threads call it.
+    pub fn finish_with(
+        mut self,
+        sizes: &Sizes,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Vec<Curve> {
         if let (Sample::Blocks(blocks), Some(recording)) = (self.sample, &mut self.recording) {
             recording.keep_at_most(blocks);
         }
@@ -190,13 +201,19 @@ impl Curves {
             Sizes::Given(sizes) => sizes.clone(),
             Sizes::Spread(count) => spread(self.distinct_blocks(), *count),
         };
+        let simulations = self.recording.as_ref().map_or(0, |recording| {
+            let others = self.replacements.iter().filter(|&&other| other != Replacements::Lru);
+            others.count() * self.judged(&sizes, recording.blocks().rate()).len()
+        });
+        let done = AtomicU64::new(0);
+        let step = || progress(done.fetch_add(1, Ordering::Relaxed) + 1, simulations as u64);
         let curve = |&replacement: &Replacements| match (&self.distances, &self.recording) {
             (Some(distances), _) if replacement == Replacements::Lru => {
                 of_distances(distances, self.sample, self.judged(&sizes, distances.rate()))
             }
             (_, Some(recording)) => {
                 let sizes = self.judged(&sizes, recording.blocks().rate());
-                self.simulated(recording, replacement, sizes)
+                self.simulated(recording, replacement, sizes, &step)
             }
             _ => unreachable!("every other policy has the recording"),
         };
@@ -213,7 +230,13 @@ impl Curves {
         &sizes[left_out..]
     }
 
-    fn simulated(&self, recording: &Recording, replacement: Replacements, sizes: &[u64]) -> Curve {
+    fn simulated(
+        &self,
+        recording: &Recording,
+        replacement: Replacements,
+        sizes: &[u64],
+        step: &(impl Fn() + Sync),
+    ) -> Curve {
         let rate = recording.blocks().rate();
         let total = self.accesses.weights();
         let point = |&blocks: &u64| {
@@ -225,6 +248,7 @@ impl Curves {
                 flash_blocks: places.max(1),
             };
             let outcome = recording.run(&setup).expect("a cache of one tier has places");
+            step();
             let reads = outcome.reads.blocks;
             let all = outcome.total().blocks;
             let misses = [all, reads].map(|count| (count.all - count.hits) as f64 / rate);

@@ -214,11 +214,21 @@ impl Generate {
     ///
     /// # Errors
     /// As [`Generate::requests`], and those of the writer.
-    pub fn write(&self, mut out: impl Write) -> io::Result<()> {
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        self.write_with(out, |_| {})
+    }
+
+    /// As [`Generate::write`]; `progress` hears of every request, by how many there are by then.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write_with(&self, mut out: impl Write, mut progress: impl FnMut(u64)) -> io::Result<()> {
         let requests = self.requests().map_err(io::Error::other)?;
         writeln!(out, "time_ns,op,offset_bytes,size_bytes,host,thread")?;
         writeln!(out, "# destage {} {self}", env!("CARGO_PKG_VERSION"))?;
-        for Request { time, op, extent, host, thread } in requests {
+        for (number, request) in (1..).zip(requests) {
+            progress(number);
+            let Request { time, op, extent, host, thread } = request;
             let Extent::Range { offset, bytes, .. } = extent else { continue };
             let op = match op {
                 Op::Read => 'R',

@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use load::Load;
 pub use tally::Tally;
-pub use what_if::{ASSUMED, Assumed, Latency, Outcome, what_if};
+pub use what_if::{ASSUMED, Assumed, Latency, Outcome, what_if, what_if_with};
 
 /// Who watches a replay.
 pub trait Observer {

@@ -94,6 +94,15 @@ impl Load {
 
 /// Runs a load under the policy that `policy` makes of each recorded one, until the recording's end.
 pub fn what_if(load: &Load, policy: impl Fn(&Policy) -> Policy) -> Option<Outcome> {
+    what_if_with(load, policy, |_, _| {})
+}
+
+/// As [`what_if`]; `progress` hears of every arrival, by how many there were and how many there are.
+pub fn what_if_with(
+    load: &Load,
+    policy: impl Fn(&Policy) -> Policy,
+    progress: impl FnMut(u64, u64),
+) -> Option<Outcome> {
     let (began, first) = (load.began?, load.policy.as_ref()?);
     let core = Tallied { core: Core::new(began, policy(first)), tally: Tally::default() };
     let mut run = Run {
@@ -112,7 +121,7 @@ pub fn what_if(load: &Load, policy: impl Fn(&Policy) -> Policy) -> Option<Outcom
         writes: Latency::default(),
     };
     run.restore();
-    run.all(&policy);
+    run.all(&policy, progress);
     Some(run.outcome())
 }
 
@@ -162,8 +171,9 @@ impl Run<'_> {
         self.pump();
     }
 
-    fn all(&mut self, policy: &impl Fn(&Policy) -> Policy) {
+    fn all(&mut self, policy: &impl Fn(&Policy) -> Policy, mut progress: impl FnMut(u64, u64)) {
         let load = self.load;
+        let (mut arrived, total) = (0, load.arrivals.len() as u64);
         let mut arrivals = load.arrivals.iter().peekable();
         loop {
             self.tell(Input::Tick);
@@ -177,6 +187,8 @@ impl Run<'_> {
             }
             while let Some((_, arrival)) = arrivals.next_if(|(at, _)| *at <= self.now) {
                 self.arrive(arrival, policy);
+                arrived += 1;
+                progress(arrived, total);
             }
         }
         self.now = self.now.max(load.ended);

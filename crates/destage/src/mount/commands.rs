@@ -2,6 +2,7 @@
 
 use crate::admin::{AdminArgs, WaitArgs};
 use crate::commands::show;
+use crate::draining;
 use crate::error::CliError;
 use crate::status::{self, StatusArgs};
 use std::path::{Path, PathBuf};
@@ -71,7 +72,10 @@ impl MountStatusArgs {
 impl MountWaitArgs {
     pub(crate) fn run(&self, command: &str) -> Result<(), CliError> {
         let limit = self.limit.timeout.duration();
-        show(&self.mounted.admin()?.command_within(limit, command, &[])?)
+        let admin = self.mounted.admin()?;
+        let send = || admin.command_within(limit, command, &[]);
+        // A sync takes as long as the disk needs for it.
+        show(&if command == "drain" { draining::shown(&admin, &[], send) } else { send() }?)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::output::{print, print_json};
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent};
+use destage_runtime::progress::Progress;
 use destage_runtime::units::Bytes;
 use destage_sim::curves::{Curve, Curves, Method, Sample, Sizes};
 use destage_sim::hits::Replacements;
@@ -87,14 +88,18 @@ pub(crate) fn run(args: &CurveArgs) -> Result<(), CliError> {
     let mut curves = Curves::new(args.trace.block_bytes(), &args.replacement, sample);
     let (format, _) =
         args.trace.read_many(|requests| curves.requests(requests).map_err(failed_blocks))?;
+    let (accesses, distinct) = (curves.accesses(), curves.distinct_blocks());
+    let shown = Progress::new("simulating sizes", 0).together();
+    let curves = curves.finish_with(&sizes, &|done, total| shown.set(done, total));
+    shown.finish();
     let found = Found {
         version: env!("CARGO_PKG_VERSION"),
         trace: args.trace.trace.display().to_string(),
         format: format.name(),
         block_bytes: args.trace.block_bytes(),
-        block_accesses: curves.accesses(),
-        distinct_blocks: curves.distinct_blocks(),
-        curves: curves.finish(&sizes),
+        block_accesses: accesses,
+        distinct_blocks: distinct,
+        curves,
     };
     match args.output {
         Output::Table => print(&found.table()),

@@ -2,10 +2,14 @@
 
 use crate::error::CliError;
 use crate::values::{bytes, interval};
+use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::blocks::BLOCK_BYTES;
 use destage_sim::generate::{Generate, Load, Ycsb};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, IsTerminal};
+
+/// So many requests are generated between two looks at the progress.
+const SHOWN_EVERY: u64 = 4_096;
 
 /// Flags of `sim generate`.
 #[derive(Debug, clap::Args)]
@@ -151,7 +155,20 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), CliError> {
         seed: args.seed,
     };
     generate.requests().map(drop).map_err(CliError::usage)?;
-    match generate.write(BufWriter::new(io::stdout().lock())) {
+    let out = io::stdout();
+    // On a terminal the requests themselves show how far it is.
+    let mut bar = (!out.is_terminal()).then(|| Progress::new("generating requests", args.requests));
+    let written = generate.write_with(BufWriter::new(out.lock()), |requests| {
+        if let Some(bar) = &mut bar
+            && requests.is_multiple_of(SHOWN_EVERY)
+        {
+            bar.set(requests);
+        }
+    });
+    if let Some(bar) = bar {
+        bar.finish();
+    }
+    match written {
         // The reader has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(CliError::unwritable(format!("failed to write the trace: {error}"))),

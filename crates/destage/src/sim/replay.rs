@@ -11,10 +11,14 @@ use destage_runtime::human;
 use destage_runtime::policy::{
     change, in_force, parse_at_limit, parse_when, summary, volume_summary,
 };
+use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
-use destage_sim::replay::{Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if};
+use destage_sim::replay::{
+    Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if_with,
+};
 use serde::Serialize;
 use std::fmt::Write;
+use std::fs;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,12 +122,19 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         ListError::Io { .. } => CliError::new(exit::TRACE_UNUSABLE, error),
         ListError::Missing(_) => CliError::usage(error),
     })?;
-    let mut watched = Watched::default();
+    let lengths = paths.iter().map(|path| fs::metadata(path).map_or(0, |found| found.len()));
+    let mut watched = Watched {
+        newest: Default::default(),
+        last: None,
+        bar: Progress::new("replaying the recording (bytes)", lengths.sum()),
+        before: 0,
+    };
     let mut parts = Vec::new();
     for path in &paths {
         parts.push(watched.part(path)?);
     }
-    let (load, recorded) = watched.newest;
+    let Watched { newest: (load, recorded), bar, .. } = watched;
+    bar.finish();
     // A volume's policy has a name by its order, too.
     let is_volume = parts_are_volumes(&parts);
     let line = if is_volume { volume_summary } else { summary };
@@ -144,8 +155,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         // Each policy of the recording is changed alike; one that does not fit with the change stays.
         let changed =
             |policy: &Policy| args.change(policy, is_volume).unwrap_or_else(|_| policy.clone());
-        report.modelled = what_if(&load, Policy::clone);
-        report.what_if = what_if(&load, changed)
+        report.modelled = simulated(&load, "simulating the recorded policy", Policy::clone);
+        report.what_if = simulated(&load, "simulating the other policy", changed)
             .zip(load.policy())
             .map(|(outcome, policy)| WhatIf { policy: policy_summary(&changed(policy)), outcome });
         report.recorded = Some(recorded);
@@ -192,6 +203,17 @@ impl ReplayArgs {
     }
 }
 
+/// The load under another policy, with what is shown meanwhile.
+fn simulated(load: &Load, doing: &str, policy: impl Fn(&Policy) -> Policy) -> Option<Outcome> {
+    let mut bar = Progress::new(doing, 0);
+    let outcome = what_if_with(load, policy, |done, total| {
+        bar.set_total(total);
+        bar.set(done);
+    });
+    bar.finish();
+    outcome
+}
+
 /// Whether the newest run was one of a volume.
 fn parts_are_volumes(parts: &[PartReport]) -> bool {
     parts.last().is_some_and(|part| part.subject.starts_with("block"))
@@ -200,20 +222,26 @@ fn parts_are_volumes(parts: &[PartReport]) -> bool {
 /// How far the replay is in its file, bytes.
 static REACHED: AtomicU64 = AtomicU64::new(0);
 
-/// Notes how far the replay is, for [`refuse_what_cannot_be`].
-struct Reached<'w>(&'w mut (Load, Tally));
+/// Notes how far the replay is, for [`refuse_what_cannot_be`] and for who waits.
+struct Reached<'w> {
+    watched: &'w mut (Load, Tally),
+    bar: &'w mut Progress,
+    /// Bytes of the files before this one.
+    before: u64,
+}
 
 impl Observer for Reached<'_> {
     fn reached(&mut self, byte: u64) {
         REACHED.store(byte, Ordering::Relaxed);
+        self.bar.set(self.before + byte);
     }
 
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
-        self.0.input(now, input, core);
+        self.watched.input(now, input, core);
     }
 
     fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
-        self.0.effect(now, effect, core);
+        self.watched.effect(now, effect, core);
     }
 }
 
@@ -252,10 +280,12 @@ pub(super) fn refuse_what_cannot_be(path: &Path) -> Hooked {
 }
 
 /// The newest stretch of parts without a gap, as it was watched.
-#[derive(Default)]
 struct Watched {
     newest: (Load, Tally),
     last: Option<(u64, u32)>,
+    bar: Progress,
+    /// Bytes of the files that were replayed.
+    before: u64,
 }
 
 impl Watched {
@@ -264,7 +294,7 @@ impl Watched {
         let unusable = |error: &dyn std::fmt::Display| {
             CliError::new(exit::TRACE_UNUSABLE, format!("{file}: {error}"))
         };
-        let content = std::fs::read(path).map_err(|error| unusable(&error))?;
+        let content = fs::read(path).map_err(|error| unusable(&error))?;
         let part = Part::read(content, env!("CARGO_PKG_VERSION"));
         let part = part.map_err(|error| unusable(&error))?;
         let begin = &part.begin;
@@ -274,8 +304,10 @@ impl Watched {
         }
         self.last = Some((begin.run, begin.part));
         let guard = refuse_what_cannot_be(path);
-        let replayed = replay(&part, &mut Reached(&mut self.newest));
+        let (watched, bar, before) = (&mut self.newest, &mut self.bar, self.before);
+        let replayed = replay(&part, &mut Reached { watched, bar, before });
         drop(guard);
+        self.before += part.len();
         let summary = replayed.map_err(|error| match error {
             ReplayError::Damaged(_) => unusable(&error),
             ReplayError::Differs(_) => CliError::new(

@@ -58,9 +58,9 @@ fn work(server: &Server) {
 
 /// The rows of the manual's table of alerts, and the names of what is worth a graph.
 fn documented() -> (Vec<(String, String)>, Vec<String>) {
-    let page = format!("{}/../../docs/OPERATIONS.md", env!("CARGO_MANIFEST_DIR"));
+    let page = format!("{}/../../docs/WATCHING.md", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(page).expect("the manual is there");
-    let section = page.split("### Metrics and alerts").nth(1).expect("the heading is there");
+    let section = page.split("## Metrics and alerts").nth(1).expect("the heading is there");
     let section = section.split("\n## ").next().expect("it has an end");
     let rows = section.lines().filter_map(|line| {
         let (when, means) = line.strip_prefix("| `")?.split_once("` ")?;

@@ -1,4 +1,4 @@
-//! A code says the same whatever subcommand ends with it; `docs/OPERATIONS.md` has the table.
+//! A code says the same whatever subcommand ends with it; `docs/STOPPING.md` has the table.
 
 use crate::harness::server::binary;
 use crate::harness::{Launch, PATIENCE, Scratch, shop};

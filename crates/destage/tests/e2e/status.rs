@@ -169,9 +169,9 @@ fn status_of_nobody_says_where_it_looked() {
 
 /// The manual's section on metrics: the conditions of its alerts with what they mean, and the names of what is worth a graph.
 fn documented() -> (Vec<(String, String)>, Vec<String>) {
-    let page = format!("{}/../../docs/OPERATIONS.md", env!("CARGO_MANIFEST_DIR"));
+    let page = format!("{}/../../docs/WATCHING.md", env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(page).expect("the manual is there");
-    let section = page.split("### Metrics and alerts").nth(1).expect("the heading is there");
+    let section = page.split("## Metrics and alerts").nth(1).expect("the heading is there");
     let section = section.split("With `destage block serve`").next().expect("it has a begin");
     let rows = section.lines().filter_map(|line| {
         let (when, means) = line.strip_prefix("| `")?.split_once("` ")?;
