@@ -96,7 +96,7 @@ fn a_constraint_that_is_not_understood_is_left_to_the_origin() {
         let mut client = server.client();
         assert_eq!(client.run("HSET stock:2 n 1000").int(), 0);
         let parked = || server.status()["destage"]["parked_groups"] == 1;
-        eventually(PATIENCE, "the write is parked", parked);
+        eventually("the write is parked", PATIENCE, parked);
         // What readers see is judged, too: what builds on it is parked behind it.
         refused(&mut client, &["HSET", "stock:2", "least", "1001"], "enough");
     });
@@ -143,7 +143,7 @@ fn domains_of_postgresql_are_judged_by_their_own_constraints() {
     assert_eq!(client.run("HSET rates:1 p 100").int(), 0);
     assert_eq!(client.run("HDEL rates:1 p").int(), 1);
     assert_eq!(client.run("HSET rates:1 w A1").int(), 0);
-    eventually(PATIENCE, "the word is parked", || {
+    eventually("the word is parked", PATIENCE, || {
         server.status()["destage"]["parked_groups"] == 1
     });
 }
