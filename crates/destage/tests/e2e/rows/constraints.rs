@@ -105,7 +105,8 @@ fn a_constraint_that_is_not_understood_is_left_to_the_origin() {
 #[test]
 fn a_row_that_others_change_before_it_is_checked_is_not_judged_here() {
     let scratch = Scratch::new();
-    let table = "CREATE TABLE clamped (id INTEGER PRIMARY KEY, n INTEGER, CONSTRAINT low CHECK (n < 10));";
+    let table =
+        "CREATE TABLE clamped (id INTEGER PRIMARY KEY, n INTEGER, CONSTRAINT low CHECK (n < 10));";
     let postgres = "CREATE FUNCTION clamp() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN NEW.n := least(NEW.n, 9); RETURN NEW; END $$;
         CREATE TRIGGER clamp BEFORE INSERT OR UPDATE ON clamped FOR EACH ROW EXECUTE FUNCTION clamp();";
@@ -143,9 +144,7 @@ fn domains_of_postgresql_are_judged_by_their_own_constraints() {
     assert_eq!(client.run("HSET rates:1 p 100").int(), 0);
     assert_eq!(client.run("HDEL rates:1 p").int(), 1);
     assert_eq!(client.run("HSET rates:1 w A1").int(), 0);
-    eventually("the word is parked", PATIENCE, || {
-        server.status()["destage"]["parked_groups"] == 1
-    });
+    eventually("the word is parked", PATIENCE, || server.status()["destage"]["parked_groups"] == 1);
 }
 
 #[test]
