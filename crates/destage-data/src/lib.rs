@@ -8,8 +8,8 @@ pub mod settings;
 pub mod store;
 
 pub use destage_origins::{
-    catalog, cells, change, collection, derived, dml, domains, key_text, mapping, once, parked,
-    plan, schema, value,
+    catalog, cells, change, checks, collection, derived, dml, domains, key_text, mapping, once,
+    parked, plan, schema, value,
 };
 
 /// The stores behind the cache.

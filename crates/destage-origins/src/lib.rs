@@ -6,6 +6,7 @@
 pub mod catalog;
 pub mod cells;
 pub mod change;
+pub mod checks;
 pub mod collection;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -22,5 +23,6 @@ pub mod parked;
 pub mod plan;
 pub mod schema;
 pub mod settings;
+mod sql_text;
 mod triggers;
 pub mod value;

@@ -1,5 +1,6 @@
 //! What the origin's catalogue says about its tables, as far as caching depends on it.
 
+use crate::checks::{Check, Condition};
 use crate::collection::{Collection, CollectionId, Part};
 use crate::mapping::{MappingSettings, Mappings};
 use crate::value::ColumnType;
@@ -60,6 +61,8 @@ pub struct Table {
     /// The foreign keys behind `references`, where the origin's catalogue tells their columns. A reference without an entry
     /// here counts as one between all rows of the two tables, which merges less.
     pub foreign_keys: Vec<ForeignKey>,
+    /// The CHECK constraints, those of its columns' domains among them.
+    pub checks: Vec<Check>,
     /// Whether a unique or exclusion constraint or unique index exists besides the primary key.
     pub has_unique: bool,
     /// The unique constraints and indexes behind `has_unique`, where the catalogue tells their columns.
@@ -359,6 +362,7 @@ impl Table {
             references: Vec::new(),
             referenced_by: Vec::new(),
             foreign_keys: Vec::new(),
+            checks: Vec::new(),
             has_unique: false,
             uniques: Vec::new(),
             generated_key: None,
@@ -387,6 +391,16 @@ impl Table {
     /// Whether the origin may compute this column whenever the row is written.
     pub fn is_computed(&self, column: usize) -> bool {
         self.columns[column].generated || self.class.sets.iter().any(|set| set.column == column)
+    }
+
+    /// The CHECK constraints that are judged before the origin does, with their conditions. Where triggers may do anything,
+    /// they may do it to the row before it is checked.
+    pub fn checks_here(&self) -> impl Iterator<Item = (&Check, &Condition)> {
+        let is_known = self.class.opaque.is_none();
+        self.checks.iter().filter_map(move |check| {
+            let condition = check.condition.as_ref().ok().filter(|_| is_known)?;
+            Some((check, condition))
+        })
     }
 
     /// Whether it may compute any.

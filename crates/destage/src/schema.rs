@@ -5,6 +5,7 @@ use crate::invalidation::InvalidationArgs;
 use crate::output::{Format, print, print_json};
 use crate::values::interval;
 use destage_core::{Fault, Span};
+use destage_data::checks::Check;
 use destage_data::origins::{self, OriginError};
 use destage_data::schema::{Column, ColumnDefault, Schema, SetByTrigger, Table, TableId};
 use destage_data::serve::fit;
@@ -122,6 +123,9 @@ impl Shown<'_> {
                 let line = format!("  {:<width$}  {:<18}  {notes}", column.name, column.type_name);
                 let _ = writeln!(out, "{}", line.trim_end());
             }
+            for check in &table.checks {
+                let _ = writeln!(out, "  {}: {}", check.shown(), judged(table, check));
+            }
         }
         if !self.schema.unreachable.is_empty() {
             let _ = writeln!(out, "\nnot reachable:");
@@ -212,6 +216,14 @@ impl Shown<'_> {
                 "by": set.by,
             })
         };
+        let check = |check: &Check| {
+            json!({
+                "name": check.name,
+                "condition": check.text,
+                "before_acknowledgement": left_to_origin(table, check).is_none(),
+                "left_to_origin": left_to_origin(table, check),
+            })
+        };
         let through = table.class.opaque.as_ref().filter(|_| settings.goes_through(table));
         json!({
             "name": table.name,
@@ -229,6 +241,7 @@ impl Shown<'_> {
             "references": self.names(&table.references),
             "cascades_to": self.names(&table.class.cascades_to),
             "columns": table.columns.iter().enumerate().map(column).collect::<Vec<_>>(),
+            "checks": table.checks.iter().map(check).collect::<Vec<_>>(),
         })
     }
 }
@@ -278,6 +291,23 @@ fn set_by_triggers(table: &Table) -> Option<String> {
     });
     let told: Vec<String> = told.collect();
     (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// When a constraint is judged.
+fn judged(table: &Table, check: &Check) -> String {
+    match left_to_origin(table, check) {
+        None => "judged before the acknowledgement".into(),
+        Some(why) => format!("left to the origin ({why})"),
+    }
+}
+
+/// Why a constraint is not judged here.
+fn left_to_origin<'a>(table: &Table, check: &'a Check) -> Option<&'a str> {
+    match &check.condition {
+        Err(why) => Some(why),
+        Ok(_) if table.class.opaque.is_some() => Some("triggers or rules may change the row first"),
+        Ok(_) => None,
+    }
 }
 
 /// The key as clients write it: `orders:{id}`.

@@ -10,6 +10,7 @@ use crate::cells::{Cell, Reader};
 use crate::change::{Op, Set};
 use crate::mapping::Shape;
 use crate::resp::Reply;
+use crate::schema::Table;
 use destage_core::{Access, UnitId};
 
 impl Engine {
@@ -34,6 +35,7 @@ impl Engine {
         if row.kind != Kind::Row
             || !table.collections.is_empty()
             || table.has_computed()
+            || Self::may_violate(table, prepared)
             || self.may_refer_to_new(table, prepared.sets().map(|(column, _)| column))
         {
             return false;
@@ -69,6 +71,12 @@ impl Engine {
         }
         self.scratch.patches = patches;
         open
+    }
+
+    /// Whether a constraint that is judged here looks at what the command sets.
+    fn may_violate(table: &Table, prepared: &Prepared) -> bool {
+        let is_checked = |(column, _): (usize, &[u8])| table.columns[column].checked;
+        table.checks_here().next().is_some() && prepared.sets().any(is_checked)
     }
 }
 

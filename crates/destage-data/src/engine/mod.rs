@@ -16,6 +16,7 @@ mod collections;
 mod command;
 mod commit;
 mod connection;
+mod constraints;
 mod copies;
 mod cursors;
 mod deadline;

@@ -363,10 +363,11 @@ impl Txn {
         std::mem::take(&mut self.staged)
     }
 
-    /// Checks what can only be judged at the end: that new rows are complete, and that the origin takes so many at once.
+    /// Checks what can only be judged at the end: that new rows are complete, that rows meet the constraints that are known
+    /// here, and that the origin takes so many at once.
     ///
     /// # Errors
-    /// A message that lists the missing columns, or says what to do instead.
+    /// A message that lists the missing columns, names the constraint, or says what to do instead.
     pub(crate) fn check(&self, schema: &Schema, rows: &Rows) -> Result<(), String> {
         if schema.one_row_groups && self.has_dml() {
             return Err("this origin takes no SQL".to_owned());
@@ -406,7 +407,7 @@ impl Txn {
                 ));
             }
         }
-        Ok(())
+        self.check_constraints(schema, rows)
     }
 
     /// Writes the group, which builds on others. Constant defaults of new rows are written out, so that cache and origin agree.

@@ -29,7 +29,7 @@ fn shop(kind: Kind) -> Place {
                                    FOREIGN KEY (order_id) REFERENCES orders (id));
          CREATE TABLE parcels (id INTEGER PRIMARY KEY, order_id INTEGER, line INTEGER, note VARCHAR(20),
                                FOREIGN KEY (order_id, line) REFERENCES order_lines (order_id, line));
-         CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL CHECK (balance <= 1000));
+         CREATE TABLE accounts (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL CHECK (balance + 0 <= 1000));
          INSERT INTO customers VALUES (1, 'Ada');
          INSERT INTO orders VALUES (1, 1, NULL);
          INSERT INTO parcels VALUES (1, NULL, NULL, NULL);

@@ -6,11 +6,12 @@
 //! time       = NOW ( [ digits ] ) | CURRENT_TIMESTAMP [ ( [ digits ] ) ] | ...
 //! ```
 
-use super::text::{Cursor, Dialect, tokens};
 use super::{Columns, MORE, Unknown};
+use crate::sql_text::{Cursor, Dialect, tokens};
 
 /// What stands in comments may be carried out, and double quotes are names or texts as the mode has it.
-const DIALECT: Dialect = Dialect { quotes: &[('`', '`')], has_comments: false };
+const DIALECT: Dialect =
+    Dialect { quotes: &[('`', '`')], has_comments: false, has_any_text: false };
 
 /// These are the server's own where the parenthesis follows at once. Behind a blank it is a stored function's of that name.
 const FUNCTIONS: [&str; 2] = ["now", "sysdate"];

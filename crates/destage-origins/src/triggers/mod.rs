@@ -7,7 +7,6 @@
 pub(crate) mod mariadb;
 pub(crate) mod plpgsql;
 pub(crate) mod sqlite;
-mod text;
 
 use crate::schema::{SetByTrigger, Table};
 use crate::value::ColumnType;

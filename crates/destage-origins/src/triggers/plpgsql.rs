@@ -6,10 +6,10 @@
 //! clock      = now() | clock_timestamp() | ... | CURRENT_TIMESTAMP [ (digits) ] | ...
 //! ```
 
-use super::text::{Cursor, Dialect, tokens};
 use super::{Columns, MORE, Unknown};
+use crate::sql_text::{Cursor, Dialect, tokens};
 
-const DIALECT: Dialect = Dialect { quotes: &[('"', '"')], has_comments: true };
+const DIALECT: Dialect = Dialect { quotes: &[('"', '"')], has_comments: true, has_any_text: false };
 
 /// The functions that may be called. They are PostgreSQL's own as long as no other schema has one of the name.
 pub(crate) const FUNCTIONS: [&str; 5] =

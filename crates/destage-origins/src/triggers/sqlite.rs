@@ -8,12 +8,15 @@
 //! time       = CURRENT_TIMESTAMP | datetime ( 'now' [ , text ] ) | strftime ( text , 'now' ) | unixepoch ( ) | ...
 //! ```
 
-use super::text::{Cursor, Dialect, tokens};
 use super::{Columns, MORE, Trigger};
 use crate::schema::Table;
+use crate::sql_text::{Cursor, Dialect, tokens};
 
-const DIALECT: Dialect =
-    Dialect { quotes: &[('"', '"'), ('`', '`'), ('[', ']')], has_comments: true };
+const DIALECT: Dialect = Dialect {
+    quotes: &[('"', '"'), ('`', '`'), ('[', ']')],
+    has_comments: true,
+    has_any_text: false,
+};
 
 /// What a trigger of this table does.
 pub(crate) fn trigger(name: String, sql: &str, table: &Table) -> Trigger {

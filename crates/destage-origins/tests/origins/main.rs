@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
+mod checks;
 mod claimed;
 mod conformance;
 mod memory;

@@ -124,7 +124,7 @@ CREATE TABLE accounts (
     id ID ,
     mail NAME ,
     note TEXT,
-    n INTEGER NOT NULL DEFAULT 0 CHECK (n < 100),
+    n INTEGER NOT NULL DEFAULT 0 CHECK (n + 0 < 100),
     owner INTEGER REFERENCES owners (id),
     CONSTRAINT one_mail UNIQUE (mail)
 );

@@ -112,6 +112,7 @@ impl Catalog<'_> {
         for (index, checked) in checks::checked(&listed.sql, &table).into_iter().enumerate() {
             table.columns[index].checked |= checked && index >= table.key_len;
         }
+        table.checks = checks::constraints(&listed.sql, &table);
         if let Err(error) = self.try_writes(&table) {
             return Ok(Err(format!("SQLite cannot write to it: {error}")));
         }

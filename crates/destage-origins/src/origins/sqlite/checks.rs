@@ -1,7 +1,59 @@
-//! What the text of a CREATE TABLE statement tells and the catalogue's tables do not: which columns CHECK constraints look
-//! at, and which defaults are constants.
+//! What the text of a CREATE TABLE statement tells and the catalogue's tables do not: which CHECK constraints there are and
+//! which columns they look at, and which defaults are constants.
 
+use super::types;
+use crate::checks::{Check, Sql, read};
 use crate::schema::Table;
+
+/// The CHECK constraints, of a table whose columns are complete. None, where the text is not understood.
+pub(super) fn constraints(sql: &str, table: &Table) -> Vec<Check> {
+    let has_collations = has_word(sql, "COLLATE");
+    let find = |name: &str| {
+        let at = table.column_like(name)?;
+        Some((at, types::kind(&table.columns[at], has_collations)))
+    };
+    let of_clause = |(name, text): (Option<&str>, &str)| {
+        let text = text.trim().to_owned();
+        let condition = read(Sql::Sqlite, &text, &find);
+        Check { name: name.map_or_else(|| text.clone(), str::to_owned), text, condition }
+    };
+    clauses(sql).into_iter().flatten().map(of_clause).collect()
+}
+
+/// What stands in the parentheses of each CHECK, with the name that precedes it.
+fn clauses(sql: &str) -> Option<Vec<(Option<&str>, &str)>> {
+    let mut clauses = Vec::new();
+    let mut tokens = Tokens { rest: sql };
+    let is_word = |token: &Token<'_>, word: &str| matches!(token, Token::Word(w) if w.eq_ignore_ascii_case(word));
+    let mut before = [Token::Other(' '), Token::Other(' ')];
+    while let Some(token) = tokens.next() {
+        if !is_word(&token, "CHECK") {
+            before = [before[1], token];
+            continue;
+        }
+        (tokens.next()? == Token::Other('(')).then_some(())?;
+        let inside = tokens.rest;
+        let mut depth = 1;
+        let mut end = inside.len();
+        while depth > 0 {
+            end = tokens.rest.len();
+            match tokens.next()? {
+                Token::Other('(') => depth += 1,
+                Token::Other(')') => depth -= 1,
+                _ => {}
+            }
+        }
+        let text = &inside[..inside.len() - end];
+        let name = match before {
+            [first, Token::Word(name) | Token::Quoted(name)] if is_word(&first, "CONSTRAINT") => {
+                Some(name)
+            }
+            _ => None,
+        };
+        clauses.push((name, text));
+    }
+    Some(clauses)
+}
 
 /// For each column, whether a CHECK constraint may look at it. In doubt it does.
 pub(super) fn checked(sql: &str, table: &Table) -> Vec<bool> {
@@ -165,6 +217,19 @@ mod tests {
             [false, true, false, true]
         );
         assert_eq!(of("CREATE TABLE t (id, CHECK (qty > 0"), [true; 4]);
+    }
+
+    #[test]
+    fn constraints_are_found_with_their_names() {
+        let sql = "CREATE TABLE t (id, qty INT CHECK (qty > (1)), \"a CHECK (b)\" TEXT,
+            CONSTRAINT [one of] CHECK( id IN (1, /* ) */ ')') ), CHECK (id <> 'CHECK (') )";
+        let found = [
+            (None, "qty > (1)"),
+            (Some("one of"), " id IN (1, /* ) */ ')')"),
+            (None, "id <> 'CHECK ('"),
+        ];
+        assert_eq!(clauses(sql).unwrap(), found);
+        assert_eq!(clauses("CREATE TABLE t (id, CHECK (qty > 0"), None);
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //! program stored in a class that does not fit its column is delivered as its text.
 
 use crate::cells::{Cell, push_cell};
+use crate::checks::{Kind, TextRule};
 use crate::dml::Parameter;
+use crate::schema::Column;
 use crate::value::{ColumnType, SqliteNumber, format_sqlite_real, sqlite_number};
 use rusqlite::Statement;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
@@ -29,6 +31,22 @@ pub(super) fn column_type(declared: &str, is_strict: bool) -> ColumnType {
         ColumnType::SqliteReal
     } else {
         ColumnType::SqliteNumeric
+    }
+}
+
+/// What a column is in conditions. `has_collations`: some column may compare texts otherwise than by their bytes.
+pub(super) fn kind(column: &Column, has_collations: bool) -> Kind {
+    let declared = column.type_name.to_ascii_uppercase();
+    match column.ty {
+        ColumnType::Int { .. } | ColumnType::SqliteReal | ColumnType::SqliteNumeric => Kind::Affine,
+        // Without one of these names it has no affinity, although it takes text.
+        ColumnType::Text { .. }
+            if !has_collations
+                && ["CHAR", "CLOB", "TEXT"].iter().any(|name| declared.contains(name)) =>
+        {
+            Kind::Text(TextRule::Bytes)
+        }
+        _ => Kind::Other,
     }
 }
 

@@ -58,6 +58,12 @@ impl Database {
         self.runtime.block_on(conn.query_drop(script)).unwrap();
     }
 
+    /// Whether the server takes the script.
+    pub(crate) fn try_sql(&mut self, script: &str) -> bool {
+        let conn = self.conn.as_mut().unwrap();
+        self.runtime.block_on(conn.query_drop(script)).is_ok()
+    }
+
     /// The first column, as text.
     pub(crate) fn texts(&mut self, query: &str) -> Vec<Option<String>> {
         let conn = self.conn.as_mut().unwrap();

@@ -15,7 +15,7 @@ CREATE TABLE customers (
 CREATE TABLE products (
     id ID ,
     name TEXT NOT NULL,
-    price_cents INTEGER NOT NULL CHECK (price_cents >= 0),
+    price_cents INTEGER NOT NULL CHECK (price_cents + 0 >= 0),
     stock INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE orders (

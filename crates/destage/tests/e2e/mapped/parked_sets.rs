@@ -19,7 +19,7 @@ CREATE TABLE ranks (
     player VARCHAR(40) NOT NULL,
     points DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (board, player),
-    CONSTRAINT ranks_points CHECK (points < 1000)
+    CONSTRAINT ranks_points CHECK (points + 0 < 1000)
 );
 CREATE TABLE everybody (name VARCHAR(40) PRIMARY KEY, place BIGINT NOT NULL);
 INSERT INTO products VALUES (1, 'Lamp');

@@ -9,7 +9,7 @@ use mongodb::bson::doc;
 use std::collections::BTreeSet;
 
 const TABLES: &str = "
-CREATE TABLE w (word NAME NOT NULL PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0 CHECK (n < 1000));
+CREATE TABLE w (word NAME NOT NULL PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0 CHECK (n + 0 < 1000));
 CREATE TABLE tags (word NAME NOT NULL, tag NAME NOT NULL, PRIMARY KEY (word, tag));
 ";
 

@@ -5,13 +5,15 @@ mod queries;
 mod types;
 
 use super::connection::Connection;
+use crate::checks::{self, Check, Condition, Sql};
 use crate::contract::OriginError;
 use crate::origins::quote::identifier;
 use crate::schema::{
     Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
 use crate::triggers::{self, Trigger, mariadb};
-use queries::{Attribute, Facts, Reference, Relation, TriggerFacts};
+use crate::value::ColumnType;
+use queries::{Attribute, CheckFacts, Facts, Reference, Relation, TriggerFacts};
 use std::collections::HashMap;
 
 /// Reads the schema.
@@ -131,7 +133,8 @@ impl<'a> Builder<'a> {
 
     fn column(&self, relation: &Relation, attribute: &Attribute, in_key: bool) -> Column {
         let clause = json_check(&attribute.name);
-        let json = self.facts.checks.iter().any(|(t, c)| *t == relation.name && *c == clause);
+        let of_column = |check: &CheckFacts| check.table == relation.name && check.clause == clause;
+        let json = self.facts.checks.iter().any(of_column);
         let default = match &attribute.default {
             _ if attribute.extra.contains("auto_increment") => ColumnDefault::Computed,
             None => ColumnDefault::None,
@@ -171,18 +174,35 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Marks the columns that conditions look at.
+    /// Marks the columns that conditions look at, and enters what is known of these.
     fn checks(&mut self) {
-        for (table, clause) in &self.facts.checks {
+        for check in &self.facts.checks {
+            let CheckFacts { table, name, clause } = check;
             let Some(&place) = self.places.get(table.as_str()) else { continue };
             let named = |column: &Column| clause.contains(&identifier(&column.name));
             let columns = &mut self.tables[place].columns;
             let any = columns.iter().any(named);
+            let mut is_of_type = false;
             for column in columns.iter_mut() {
                 // A condition that names no column in this way may look at all of them.
                 let is_json = *clause == json_check(&column.name);
+                is_of_type |= is_json && column.ty == ColumnType::Json;
                 column.checked |= !is_json && (named(column) || !any);
             }
+            let attributes = self.facts.attributes.get(table).map(Vec::as_slice);
+            let find = |name: &str| {
+                let is_it = |other: &str| other.eq_ignore_ascii_case(name);
+                let at = columns.iter().position(|column| is_it(&column.name))?;
+                let attribute = attributes?.iter().find(|attribute| is_it(&attribute.name))?;
+                Some((at, types::kind(attribute, &columns[at].ty)))
+            };
+            let condition = if is_of_type {
+                Ok(Condition::always())
+            } else {
+                checks::read(Sql::MariaDb, clause, &find)
+            };
+            let check = Check { name: name.clone(), text: clause.clone(), condition };
+            self.tables[place].checks.push(check);
         }
     }
 

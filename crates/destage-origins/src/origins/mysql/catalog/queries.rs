@@ -13,11 +13,16 @@ pub(super) struct Facts {
     pub(super) attributes: HashMap<String, Vec<Attribute>>,
     pub(super) indexes: Vec<IndexPart>,
     pub(super) references: Vec<Reference>,
-    /// Table and condition.
-    pub(super) checks: Vec<(String, String)>,
+    pub(super) checks: Vec<CheckFacts>,
     pub(super) triggers: Vec<TriggerFacts>,
     /// Whose triggers can be seen; `None` for all tables.
     pub(super) watched: Option<HashSet<String>>,
+}
+
+pub(super) struct CheckFacts {
+    pub(super) table: String,
+    pub(super) name: String,
+    pub(super) clause: String,
 }
 
 pub(super) struct Relation {
@@ -87,7 +92,6 @@ pub(super) fn facts(connection: &mut Connection) -> Result<Facts, OriginError> {
     for row in ask(ATTRIBUTES)? {
         attributes.entry(text(&row, 0)).or_default().push(attribute(&row));
     }
-    let pair = |row: &Texts| (text(row, 0), text(row, 1));
     let granted: Vec<_> = ask(TRIGGER_GRANTS)?.iter().map(|row| text(row, 0)).collect();
     let everywhere = granted.iter().any(String::is_empty);
     Ok(Facts {
@@ -98,7 +102,7 @@ pub(super) fn facts(connection: &mut Connection) -> Result<Facts, OriginError> {
         attributes,
         indexes: ask(INDEXES)?.iter().map(index_part).collect(),
         references: ask(REFERENCES)?.iter().map(reference).collect(),
-        checks: ask(CHECKS)?.iter().map(pair).collect(),
+        checks: ask(CHECKS)?.iter().map(check).collect(),
         triggers: ask(TRIGGERS)?.iter().map(trigger).collect(),
         watched: (!everywhere).then(|| granted.into_iter().collect()),
     })
@@ -154,6 +158,10 @@ fn reference(row: &Texts) -> Reference {
     }
 }
 
+fn check(row: &Texts) -> CheckFacts {
+    CheckFacts { table: text(row, 0), clause: text(row, 1), name: text(row, 2) }
+}
+
 fn trigger(row: &Texts) -> TriggerFacts {
     TriggerFacts {
         table: text(row, 0),
@@ -206,7 +214,7 @@ WHERE k.REFERENCED_TABLE_NAME IS NOT NULL
 ORDER BY k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME, k.ORDINAL_POSITION";
 
 const CHECKS: &str = "
-SELECT TABLE_NAME, CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS
+SELECT TABLE_NAME, CHECK_CLAUSE, CONSTRAINT_NAME FROM information_schema.CHECK_CONSTRAINTS
 WHERE CONSTRAINT_SCHEMA = database() ORDER BY TABLE_NAME, CONSTRAINT_NAME";
 
 const TRIGGERS: &str = "

@@ -2,6 +2,7 @@
 
 use super::super::literal::BIT;
 use super::queries::Attribute;
+use crate::checks::{Kind, Moment, TextRule};
 use crate::value::{ColumnType, MysqlType};
 
 /// What a column's declared type comes down to. `key`: it is part of the primary key. `json`: a constraint says that it
@@ -66,6 +67,39 @@ pub(super) fn resolve(attribute: &Attribute, key: bool, json: bool) -> ColumnTyp
         "enum" => ColumnType::Enum(labels(&attribute.type_name)),
         "set" => ColumnType::Mysql(MysqlType::Set(labels(&attribute.type_name))),
         _ => ColumnType::Opaque,
+    }
+}
+
+/// What a column is in conditions.
+pub(super) fn kind(attribute: &Attribute, ty: &ColumnType) -> Kind {
+    match attribute.data_type.as_str() {
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" => Kind::Exact,
+        "double" if *ty != ColumnType::Opaque => Kind::Double,
+        "date" => Kind::Moment(Moment::Date),
+        "datetime" => Kind::Moment(Moment::Stamp),
+        // In a key their blanks at the end are not known.
+        "varchar" if matches!(ty, ColumnType::Mysql(MysqlType::Trimmed { .. })) => Kind::Other,
+        "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => {
+            text_rule(attribute).map_or(Kind::Other, Kind::Text)
+        }
+        _ => Kind::Other,
+    }
+}
+
+/// How texts of a column are compared, where that is known. Letters of UTF-8 take as many bytes here as there.
+fn text_rule(attribute: &Attribute) -> Option<TextRule> {
+    let charset = attribute.charset.as_str();
+    if !matches!(charset, "utf8mb4" | "utf8mb3") {
+        return None;
+    }
+    let collation = attribute.collation.strip_prefix(charset)?;
+    match collation {
+        "_nopad_bin" => Some(TextRule::Bytes),
+        "_bin" => Some(TextRule::Padded),
+        "_general_ci" | "_unicode_ci" | "_unicode_520_ci" | "_uca1400_ai_ci" | "_uca1400_as_ci" => {
+            Some(TextRule::Folded)
+        }
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reads PostgreSQL's catalogue into a [`Schema`]: which tables a key reaches, and what PostgreSQL does beyond storing rows.
 
+mod conditions;
 mod defaults;
 mod queries;
 mod types;
@@ -24,6 +25,7 @@ pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
         let mut builder = Builder::new(&facts);
         builder.tables();
         builder.relations();
+        builder.conditions();
         builder.triggers();
         defaults::evaluate(client, &builder.candidates, &mut builder.tables).await;
         Ok((builder.tables, builder.unreachable))

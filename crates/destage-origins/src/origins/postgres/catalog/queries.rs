@@ -12,6 +12,7 @@ pub(super) struct Facts {
     pub(super) attributes: HashMap<u32, Vec<Attribute>>,
     pub(super) types: HashMap<u32, TypeFacts>,
     pub(super) constraints: Vec<Constraint>,
+    pub(super) domain_checks: Vec<DomainCheck>,
     pub(super) indexes: Vec<Index>,
     /// Rules: the relation, and what it has, in words.
     pub(super) effects: Vec<(u32, String)>,
@@ -102,6 +103,18 @@ pub(super) struct Constraint {
     pub(super) acts: bool,
     pub(super) deferred: bool,
     pub(super) relation_name: String,
+    /// Of a check that is enforced: what it asks.
+    pub(super) condition: Option<String>,
+    /// The condition uses operators or functions that are not PostgreSQL's own: its text names neither.
+    pub(super) has_own_operators: bool,
+}
+
+/// A CHECK constraint of a domain.
+pub(super) struct DomainCheck {
+    pub(super) domain: u32,
+    pub(super) name: String,
+    pub(super) condition: String,
+    pub(super) has_own_operators: bool,
 }
 
 pub(super) struct Index {
@@ -129,6 +142,7 @@ pub(super) async fn facts(client: &Bounded) -> Result<Facts, Error> {
         attributes,
         types: types.into_iter().collect(),
         constraints: client.read(CONSTRAINTS, &[&oids], |row| constraint(&row)).await?,
+        domain_checks: client.read(DOMAIN_CHECKS, &[], |row| domain_check(&row)).await?,
         indexes: client.read(INDEXES, &[&oids], |row| index(&row)).await?,
         effects: client.read(EFFECTS, &[&oids], |row| (row.get(0), row.get(1))).await?,
         triggers: client
@@ -213,6 +227,17 @@ fn constraint(row: &Row) -> Constraint {
         acts: row.get("acts"),
         deferred: row.get("deferred"),
         relation_name: row.get("relation_name"),
+        condition: row.get("condition"),
+        has_own_operators: row.get("has_own_operators"),
+    }
+}
+
+fn domain_check(row: &Row) -> DomainCheck {
+    DomainCheck {
+        domain: row.get("domain"),
+        name: row.get("name"),
+        condition: row.get("condition"),
+        has_own_operators: row.get("has_own_operators"),
     }
 }
 
@@ -278,11 +303,25 @@ SELECT c.conrelid AS relation, c.conname::text AS name, c.contype::text AS kind,
        coalesce(c.confkey, '{}') AS parent_columns,
        c.contype = 'f' AND (c.confupdtype NOT IN ('a', 'r') OR c.confdeltype NOT IN ('a', 'r'))
            AS acts,
-       c.condeferred AS deferred, c.conrelid::regclass::text AS relation_name
+       c.condeferred AS deferred, c.conrelid::regclass::text AS relation_name,
+       CASE WHEN c.contype = 'c' AND pg_get_constraintdef(c.oid) NOT LIKE '% NOT ENFORCED'
+            THEN pg_get_expr(c.conbin, c.conrelid) END AS condition,
+       EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
+               AND d.refclassid IN ('pg_operator'::regclass, 'pg_proc'::regclass))
+           AS has_own_operators
 FROM pg_constraint c
 WHERE (c.conrelid = ANY ($1::oid[]) OR c.confrelid = ANY ($1::oid[])) AND c.conparentid = 0
   AND c.contype IN ('p', 'u', 'x', 'f', 'c')
 ORDER BY c.oid";
+
+/// PostgreSQL's own operators and functions are pinned: nothing is noted as depending on them.
+const DOMAIN_CHECKS: &str = "
+SELECT c.contypid AS domain, c.conname::text AS name, pg_get_expr(c.conbin, 0) AS condition,
+       EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
+               AND d.refclassid IN ('pg_operator'::regclass, 'pg_proc'::regclass))
+           AS has_own_operators
+FROM pg_constraint c WHERE c.contypid <> 0 AND c.contype = 'c'
+ORDER BY c.contypid, c.conname";
 
 const INDEXES: &str = "
 SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,

@@ -1,6 +1,7 @@
 //! From PostgreSQL's types to canonical ones.
 
 use super::queries::{Attribute, TypeFacts};
+use crate::checks::{Kind, Moment, TextRule};
 use crate::value::ColumnType;
 use std::collections::HashMap;
 use tokio_postgres::types::Type;
@@ -14,6 +15,8 @@ pub(super) struct Resolved {
     pub(super) not_null: bool,
     /// A domain on the way has a CHECK constraint.
     pub(super) checked: bool,
+    /// The domains on the way, outermost first.
+    pub(super) domains: Vec<u32>,
     /// The default of the outermost domain that has one.
     pub(super) default: Option<String>,
     /// Why a key may not have this type, beyond what the canonical type says.
@@ -24,7 +27,9 @@ pub(super) struct Resolved {
 pub(super) fn resolve(attribute: &Attribute, types: &HashMap<u32, TypeFacts>) -> Resolved {
     let (mut oid, mut modifier) = (attribute.type_oid, attribute.modifier);
     let (mut not_null, mut checked, mut default) = (false, false, None);
+    let mut domains = Vec::new();
     while let Some(domain) = types.get(&oid).filter(|facts| facts.kind == "d") {
+        domains.push(oid);
         not_null |= domain.not_null;
         checked |= domain.checked;
         default = default.or_else(|| domain.default.clone());
@@ -41,7 +46,7 @@ pub(super) fn resolve(attribute: &Attribute, types: &HashMap<u32, TypeFacts>) ->
         Some(facts) => facts.sql_name.clone(),
         None => Type::from_oid(oid).map_or_else(|| "?".to_owned(), |ty| ty.name().to_owned()),
     };
-    Resolved { ty, sql_name, not_null, checked, default, folded }
+    Resolved { ty, sql_name, not_null, checked, domains, default, folded }
 }
 
 fn builtin(oid: u32, modifier: i32) -> ColumnType {
@@ -75,6 +80,26 @@ fn builtin(oid: u32, modifier: i32) -> ColumnType {
         Some(Type::JSONB) => ColumnType::Jsonb,
         _ => ColumnType::Opaque,
     }
+}
+
+/// What a column of this type is in conditions; nothing where not even NULL is plain.
+pub(super) fn kind(resolved: &Resolved, deterministic: bool) -> Option<Kind> {
+    Some(match &resolved.ty {
+        ColumnType::Int { max, .. } => Kind::Whole { bits: 65 - max.leading_zeros() },
+        ColumnType::Numeric { .. } => Kind::Exact,
+        ColumnType::Float8 => Kind::Double,
+        ColumnType::Float4 => Kind::Single,
+        ColumnType::Text { .. } if deterministic && !resolved.folded => Kind::Text(TextRule::Bytes),
+        ColumnType::Bool => Kind::Bool,
+        ColumnType::Date => Kind::Moment(Moment::Date),
+        ColumnType::Time { .. } => Kind::Moment(Moment::Time),
+        ColumnType::Timestamp { zone: false, .. } => Kind::Moment(Moment::Stamp),
+        ColumnType::Timestamp { zone: true, .. } => Kind::Moment(Moment::Instant),
+        ColumnType::Enum(_) => Kind::Label,
+        // Of a composite type NULL is what has nothing but NULL in it.
+        ColumnType::Opaque => return None,
+        _ => Kind::Other,
+    })
 }
 
 /// Sixteen bits of precision above eleven bits of scale with its sign.

@@ -1,17 +1,19 @@
-//! The text of a trigger as words and signs. A text with anything else in it is not read at all.
+//! Text of a catalogue, of a trigger or a condition, as words and signs. A text with anything else in it is not read at all.
 
 /// How a database writes names and comments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dialect {
+pub(crate) struct Dialect {
     /// What stands around names that are taken as they are.
-    pub(super) quotes: &'static [(char, char)],
+    pub(crate) quotes: &'static [(char, char)],
     /// Whether comments may be passed over. Some databases carry out what stands in comments.
-    pub(super) has_comments: bool,
+    pub(crate) has_comments: bool,
+    /// Whether texts may be empty, and hold their quote, doubled.
+    pub(crate) has_any_text: bool,
 }
 
 /// A part of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(crate) enum Token {
     /// A bare word, in lower case.
     Word(String),
     /// A name in quotes.
@@ -20,14 +22,18 @@ pub(super) enum Token {
     Text(String),
     /// Digits.
     Digits(String),
-    /// One sign, or `:=`.
+    /// One of `SIGNS`.
     Sign(&'static str),
 }
 
-const SIGNS: [&str; 9] = [":=", ";", ".", ",", "(", ")", "=", "+", "*"];
+/// The longer ones first.
+const SIGNS: [&str; 21] = [
+    "<=>", ":=", "::", "<=", ">=", "<>", "!=", "==", ";", ".", ",", "(", ")", "=", "+", "*", "<",
+    ">", "[", "]", "-",
+];
 
 /// The parts of a text; `None` if there is something in it that is none of them.
-pub(super) fn tokens(text: &str, dialect: Dialect) -> Option<Vec<Token>> {
+pub(crate) fn tokens(text: &str, dialect: Dialect) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text;
     loop {
@@ -63,7 +69,8 @@ pub(super) fn tokens(text: &str, dialect: Dialect) -> Option<Vec<Token>> {
             tokens.push(Token::Name(name));
             rest = behind;
         } else if first == '\'' {
-            let (inside, behind) = quoted(rest, '\'')?;
+            let (inside, behind) =
+                if dialect.has_any_text { text_of(rest)? } else { quoted(rest, '\'')? };
             tokens.push(Token::Text(inside));
             rest = behind;
         } else {
@@ -89,18 +96,35 @@ fn quoted(text: &str, end: char) -> Option<(String, &str)> {
     is_plain.then(|| (inside.to_owned(), behind))
 }
 
+/// A text in its quotes, and what follows; without backslashes.
+fn text_of(quoted: &str) -> Option<(String, &str)> {
+    let mut inside = String::new();
+    let mut rest = &quoted[1..];
+    loop {
+        let (part, behind) = rest.split_once('\'')?;
+        inside.push_str(part);
+        match behind.strip_prefix('\'') {
+            Some(behind) => {
+                inside.push('\'');
+                rest = behind;
+            }
+            None => return (!inside.contains('\\')).then_some((inside, behind)),
+        }
+    }
+}
+
 /// Reads tokens from the front to the back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     rest: &'a [Token],
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(tokens: &'a [Token]) -> Self {
+    pub(crate) fn new(tokens: &'a [Token]) -> Self {
         Self { rest: tokens }
     }
 
-    pub(super) fn is_at_end(self) -> bool {
+    pub(crate) fn is_at_end(self) -> bool {
         self.rest.is_empty()
     }
 
@@ -111,14 +135,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes a sign, if it is the next.
-    pub(super) fn sign(&mut self, sign: &str) -> Option<()> {
+    pub(crate) fn sign(&mut self, sign: &str) -> Option<()> {
         let mut next = *self;
         let is_it = matches!(next.next(), Some(Token::Sign(found)) if *found == sign);
         is_it.then(|| *self = next)
     }
 
     /// Passes these words, if they are the next.
-    pub(super) fn words(&mut self, words: &str) -> Option<()> {
+    pub(crate) fn words(&mut self, words: &str) -> Option<()> {
         let mut next = *self;
         for word in words.split(' ') {
             match next.next() {
@@ -131,7 +155,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes one of these words.
-    pub(super) fn any(&mut self, words: &[&str]) -> Option<&'a str> {
+    pub(crate) fn any(&mut self, words: &[&str]) -> Option<&'a str> {
         let mut next = *self;
         let Some(Token::Word(found)) = next.next() else { return None };
         words.contains(&found.as_str()).then(|| {
@@ -141,7 +165,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A name, bare or in quotes.
-    pub(super) fn name(&mut self) -> Option<&'a str> {
+    pub(crate) fn name(&mut self) -> Option<&'a str> {
         let mut next = *self;
         match next.next() {
             Some(Token::Word(name) | Token::Name(name)) => {
@@ -152,8 +176,24 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// A name in quotes.
+    pub(crate) fn quoted_name(&mut self) -> Option<&'a str> {
+        let mut next = *self;
+        let Some(Token::Name(name)) = next.next() else { return None };
+        *self = next;
+        Some(name)
+    }
+
+    /// Digits.
+    pub(crate) fn digits(&mut self) -> Option<&'a str> {
+        let mut next = *self;
+        let Some(Token::Digits(digits)) = next.next() else { return None };
+        *self = next;
+        Some(digits)
+    }
+
     /// A text.
-    pub(super) fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         let mut next = *self;
         let Some(Token::Text(text)) = next.next() else { return None };
         *self = next;
@@ -161,7 +201,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `()`.
-    pub(super) fn no_arguments(&mut self) -> Option<()> {
+    pub(crate) fn no_arguments(&mut self) -> Option<()> {
         let mut next = *self;
         next.sign("(")?;
         next.sign(")")?;
@@ -170,7 +210,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `(3)`.
-    pub(super) fn digits_argument(&mut self) -> Option<()> {
+    pub(crate) fn digits_argument(&mut self) -> Option<()> {
         let mut next = *self;
         next.sign("(")?;
         let Some(Token::Digits(_)) = next.next() else { return None };
