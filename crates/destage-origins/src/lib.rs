@@ -23,4 +23,5 @@ pub mod plan;
 pub mod schema;
 pub mod settings;
 mod triggers;
+pub mod ttl;
 pub mod value;

@@ -67,6 +67,11 @@ impl Context<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
         let unit = units[0];
+        let schema = self.schema;
+        let table = schema.table(prepared.key_list[0].0);
+        if let Some(ttl) = &table.ttl {
+            return self.perform_end(table, ttl, unit, prepared, reply);
+        }
         let is_there = self.is_there(unit, units)?;
         let old = self.deadline(unit);
         match prepared.verb {
@@ -75,8 +80,7 @@ impl Context<'_> {
                 let conditions = prepared.expire.conditions;
                 let is_done = is_there && new.is_some_and(|new| conditions.allow(old, new));
                 if is_done {
-                    let table = prepared.key_list[0].0;
-                    self.change_deadline(table, unit, prepared.expire.change);
+                    self.change_deadline(table.id, unit, prepared.expire.change);
                 }
                 reply.integer(i64::from(is_done));
             }

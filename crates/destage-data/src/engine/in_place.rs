@@ -34,6 +34,7 @@ impl Engine {
         if row.kind != Kind::Row
             || !table.collections.is_empty()
             || table.has_computed()
+            || table.ttl.is_some()
             || self.may_refer_to_new(table, prepared.sets().map(|(column, _)| column))
         {
             return false;

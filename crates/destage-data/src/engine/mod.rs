@@ -26,6 +26,7 @@ mod dispatch;
 mod domains;
 mod effects;
 mod elements;
+mod ended;
 mod entry;
 mod exec;
 mod expire;
@@ -106,6 +107,7 @@ use destage_journal::Journal;
 use destage_record::RecordedCore;
 use destage_runtime::auth::Auth;
 use domains::Domains;
+use ended::Sweep;
 use freshness::Freshness;
 pub use job::{FetchJob, Groups, Io};
 use jobs::Jobs;
@@ -163,6 +165,8 @@ pub struct Engine {
     derived: Derived,
     jobs: Jobs,
     measured: Measured,
+    /// Rows that have ended.
+    sweep: Sweep,
     scratch: Scratch,
 }
 
@@ -256,6 +260,7 @@ impl Engine {
             derived: Derived::default(),
             jobs: Jobs::default(),
             measured: Measured::new(now),
+            sweep: Sweep::new(&schema),
             scratch: Scratch::default(),
             config,
             schema,
@@ -283,6 +288,7 @@ impl Engine {
             self.unknown.next_timeout(),
             self.measured.next_timeout(),
             self.watchers.next_timeout(),
+            self.sweep.next_timeout(),
         ];
         times.into_iter().flatten().min()
     }

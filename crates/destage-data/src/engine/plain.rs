@@ -14,7 +14,7 @@ use super::prepared::{Prepared, Trouble};
 use super::rows::{Kind, RowRef, dedup};
 use super::txn::{Beside, Txn, Update};
 use crate::resp::{Code, Reply, ReplyError};
-use crate::schema::{PLAIN_HASH, PLAIN_STRING, Table, TableId};
+use crate::schema::{PLAIN_HASH, PLAIN_STRING, Schema, Table, TableId};
 use destage_core::{Access, Input, UnitId};
 
 /// What Redis says of a command that does not fit what its key holds.
@@ -85,10 +85,13 @@ impl Prepared {
     }
 
     /// Whether it changes rows: its write group must be admitted.
-    pub(super) fn changes_rows(&self, plain: Option<TableId>) -> bool {
-        let is_deadline = matches!(self.verb, Verb::Expire | Verb::Persist | Verb::GetEx);
-        let is_of_row = |&(table, _): &(TableId, _)| Some(table) != plain;
-        !is_deadline && (plain.is_none() || self.key_list.iter().any(is_of_row))
+    pub(super) fn changes_rows(&self, schema: &Schema) -> bool {
+        if matches!(self.verb, Verb::Expire | Verb::Persist | Verb::GetEx) {
+            // A deadline is of the copy, but the end of a row is a part of it.
+            return schema.rows_end && schema.table(self.key_list[0].0).ttl.is_some();
+        }
+        let is_of_row = |&(table, _): &(TableId, _)| Some(table) != schema.plain;
+        schema.plain.is_none() || self.key_list.iter().any(is_of_row)
     }
 }
 
@@ -104,7 +107,7 @@ impl Context<'_> {
         if self.schema.plain == Some(table.id) {
             self.txn.set_beside(self.rows, table, unit, &sets)
         } else {
-            self.txn.set(self.rows, table, unit, sets)
+            self.put(table, unit, sets)
         }
     }
 

@@ -23,7 +23,7 @@ use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own, policy};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The journal's folder, inside the data folder.
 const JOURNAL_FOLDER: &str = "journal";
@@ -123,6 +123,7 @@ pub(super) fn start(
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
+    check_clock(&*origin, &schema)?;
     let listener = origin.listener(&schema)?;
     Ok(Started {
         clock,
@@ -195,12 +196,34 @@ fn declare_sets(settings: &Settings, schema: &mut Schema) -> Result<(), String> 
 fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
     schema.map_keys(&settings.mappings)?;
     schema.let_copies_expire(|name| settings.tables.get(name).is_some_and(|t| t.copies_expire));
+    schema.let_rows_end(&settings.tables)?;
     match &settings.unmapped {
         Unmapped::Reject => Ok(()),
         Unmapped::Cache => schema.serve_plain_keys(&[]),
         Unmapped::Prefixes(prefixes) => schema.serve_plain_keys(prefixes),
     }
 }
+
+/// Tells of clocks that differ, where rows end by them.
+fn check_clock(origin: &dyn Origin, schema: &Schema) -> Result<(), ServeError> {
+    if !schema.rows_end {
+        return Ok(());
+    }
+    let there = origin.reader()?.clock_ms()?;
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let ahead_ms = i64::try_from(here).unwrap_or(i64::MAX).saturating_sub(there);
+    if ahead_ms.abs() > CLOCKS_DIFFER_MS_MAX {
+        tracing::warn!(
+            ahead_ms,
+            "this host's clock is ahead of the origin's by so much, or behind. Rows end by this host's, and are deleted at the \
+             origin once both say so: keep both right, as with NTP"
+        );
+    }
+    Ok(())
+}
+
+/// Clocks that differ by more are told of.
+const CLOCKS_DIFFER_MS_MAX: i64 = 1_000;
 
 /// Begins the recording that was asked for.
 fn record(settings: &Settings, engine: &mut Engine) -> Result<(), ServeError> {

@@ -2,7 +2,6 @@
 
 use super::{Bucket, Datum, Sets};
 use crate::cells::Cell;
-use crate::change::Op;
 use crate::schema::{Column, Table};
 use crate::value::ColumnType;
 
@@ -14,7 +13,7 @@ pub(super) fn fold<'a>(
     row: usize,
     sets: &Sets<'a>,
 ) -> bool {
-    if bucket.op == Op::Delete || sets.is_empty() {
+    if bucket.op.removes() || sets.is_empty() {
         return false;
     }
     // A trigger that fires for updates would not fire for what has become a part of an insert.
