@@ -68,7 +68,8 @@ impl TtlSettings {
             ["column", column, "ms"] => (column, Some(TtlUnit::Milliseconds)),
             _ => {
                 return Err(format!(
-                    "'{text}' is neither \"cached-copy\" nor \"column NAME\", with s or ms behind the name if it is a number"
+                    "'{text}' is none of \"refuse\", \"cached-copy\" and \"column NAME\", with s or ms behind the name of a column \
+                     of numbers"
                 ));
             }
         };
@@ -87,8 +88,8 @@ impl Ttl {
         if index < table.key_len || column.structural {
             return Err(format!("{name} is part of a key or of a constraint over rows"));
         }
-        if column.generated {
-            return Err(format!("{name} is computed by the origin"));
+        if table.is_computed(index) {
+            return Err(format!("{name} is computed by the origin, or set by a trigger"));
         }
         let form = match &column.ty {
             ColumnType::Int { max, .. } => {
@@ -390,7 +391,8 @@ pub(crate) fn cutoff_of(
 /// An SQL expression: whether rows of other tables refer to a row of the table `t`, so that it cannot be deleted. As far as
 /// the catalogue tells.
 pub(crate) fn is_referenced(schema: &Schema, table: &Table) -> String {
-    let children = schema.tables.iter().flat_map(|child| {
+    let children = table.referenced_by.iter().map(|&child| schema.table(child));
+    let children = children.flat_map(|child| {
         let keys = child.foreign_keys.iter().filter(|key| key.parent == table.id);
         keys.map(move |key| {
             let pairs = key.columns.iter().zip(&key.parent_columns);

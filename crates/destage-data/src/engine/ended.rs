@@ -5,6 +5,9 @@
 //! deletes the row if it still has ended when the group arrives there ([`Op::End`]). Such a group changes no cached row:
 //! that one is not seen any more, or was prolonged by another program and stays. A command that writes a row which has ended
 //! deletes it in the same way, and makes a new one.
+//!
+//! Another program may have prolonged a row since it was read. So the copy of a row is dropped when its end comes, and what
+//! is fetched then counts for a while ([`LOOK_AGAIN_AFTER`]).
 
 use super::command::Verb;
 use super::deadline::{Change, milliseconds, time_of, ttl_reply};
@@ -29,14 +32,25 @@ use destage_runtime::status::EndedReport;
 pub(super) const PAGE: usize = 500;
 /// A round over all tables begins so long after the one before.
 pub(super) const ROUND_EVERY: Span = Span::from_secs(10);
+/// While the origin refuses deletions, a round takes twice as long as the one before, up to 11 minutes.
+const REFUSED_ROUNDS_MAX: u32 = 6;
 /// What cannot go on now is looked at again after so long.
 const AGAIN_AFTER: Span = Span::from_secs(1);
 /// Only what has ended so long ago is deleted, by the clock here and by the origin's.
 const MARGIN_MS: i64 = 1_000;
 /// So many writes may wait for the origin before the next page is asked for.
 const BACKLOG_MAX: u64 = 5_000;
+/// What has ended is fetched again after so long, if anybody asks for it.
+const LOOK_AGAIN_AFTER: Span = ROUND_EVERY;
 /// Clocks that differ by more are told of.
-const SKEW_MS_MAX: i64 = 1_000;
+pub(crate) const SKEW_MS_MAX: i64 = 1_000;
+
+/// By how many milliseconds this clock is ahead of the origin's, at least; negative: behind. The origin's was read at some time
+/// between the two times of this one, in milliseconds.
+pub(crate) fn ahead_ms([asked, told]: [i64; 2], origin_ms: i64) -> i64 {
+    let (least, most) = (asked.saturating_sub(origin_ms), told.saturating_sub(origin_ms));
+    least.max(0) + most.min(0)
+}
 
 /// Looking for rows that have ended.
 #[derive(Debug, Default)]
@@ -46,8 +60,8 @@ pub(super) struct Sweep {
     at: usize,
     /// Keys up to here were looked at.
     after: Option<Box<[u8]>>,
-    /// The question under way.
-    asked: Option<u64>,
+    /// The question under way, and when it was asked.
+    asked: Option<(u64, Time)>,
     questions: u64,
     due: Time,
     /// The newest group that ends a row.
@@ -60,6 +74,9 @@ pub(super) struct Sweep {
     kept: u64,
     ended: u64,
     refused: u64,
+    /// The origin refused some of what the round before found, or this one; and how many rounds in a row it did.
+    is_refused: bool,
+    refused_rounds: u32,
 }
 
 impl Sweep {
@@ -74,9 +91,21 @@ impl Sweep {
         (!is_idle).then_some(self.due)
     }
 
-    /// The origin did not let so many rows go.
-    pub(super) fn refused(&mut self, rows: u64) {
-        self.refused += rows;
+    /// The origin did not let so many rows go. Each costs it a failed transaction, so they are tried again less and less often.
+    pub(super) fn refused(&mut self, now: Time, rows: u64) {
+        if rows > 0 {
+            self.refused += rows;
+            self.is_refused = true;
+            let rest = Span::from_nanos(ROUND_EVERY.as_nanos() << self.refused_rounds);
+            self.due = self.due.max(now + rest);
+        }
+    }
+
+    /// The first question of a round is asked.
+    fn begin_round(&mut self) {
+        let is_refused = std::mem::take(&mut self.is_refused);
+        self.refused_rounds =
+            if is_refused { (self.refused_rounds + 1).min(REFUSED_ROUNDS_MAX) } else { 0 };
     }
 
     fn report(&self) -> Option<EndedReport> {
@@ -109,15 +138,31 @@ pub(super) fn has_ended(schema: &Schema, table: TableId, row: &[u8], now: Time) 
 
 impl Context<'_> {
     /// Changes columns of a row; in the place of one that has ended a new one is made.
-    pub(super) fn put(&mut self, table: &Table, unit: UnitId, sets: Vec<(usize, Update)>) {
+    ///
+    /// # Errors
+    /// Rows of other tables may refer to the one that has ended, so that the origin may not let it go.
+    pub(super) fn put(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        sets: Vec<(usize, Update)>,
+    ) -> Result<(), Trouble> {
         if let Some(ttl) = &table.ttl
             && self.row(unit).is_none()
             && self.txn.row(self.rows, unit).is_some()
         {
+            if !table.referenced_by.is_empty() {
+                return Err(Trouble::Error(ReplyError::err(format!(
+                    "this row of {} has ended, and rows of other tables may refer to it: nothing was done; a new one can be \
+                     made once the origin has let the old one go",
+                    table.name
+                ))));
+            }
             let cutoff = ttl.cutoff(milliseconds(self.now)).unwrap_or_default();
             self.txn.end(table.id, unit, (ttl.column, Update::To(cutoff)));
         }
         self.txn.set(self.rows, table, unit, sets);
+        Ok(())
     }
 
     /// What a change of a row's end sets; nothing where that leaves it as it is.
@@ -179,7 +224,7 @@ impl Context<'_> {
         if let Some(change) = change
             && let Some(set) = self.end_set(table, unit, change)?
         {
-            self.put(table, unit, vec![set]);
+            self.put(table, unit, vec![set])?;
         }
         reply.integer(i64::from(change.is_some()));
         Ok(())
@@ -191,9 +236,37 @@ impl Engine {
     pub(super) fn is_known_to_have_ended(&self, table: &Table, key: &[u8]) -> bool {
         let unit = self.rows.find(table.id, key).filter(|_| table.ttl.is_some());
         unit.is_some_and(|unit| {
-            let row = self.rows.get(unit);
-            row.kind == Kind::Row && has_ended(&self.schema, table.id, row.cells, self.now)
+            self.rows.get(unit).kind == Kind::Row && !self.is_seen(table, unit)
         })
+    }
+
+    /// Whether the cache shows a row there.
+    fn is_seen(&self, table: &Table, unit: UnitId) -> bool {
+        let row = self.rows.get(unit);
+        row.kind == Kind::Row && !has_ended(&self.schema, table.id, row.cells, self.now)
+    }
+
+    /// Has the copy of a row dropped when its end comes.
+    pub(super) fn drop_at_end(&mut self, unit: UnitId) {
+        if !self.schema.rows_end {
+            return;
+        }
+        let row = self.rows.get(unit);
+        let table = self.schema.tables.get(usize::from(row.table.0));
+        let Some(ttl) = table.and_then(|table| table.ttl.as_ref()) else { return };
+        let end = if row.kind == Kind::Row { ttl.end_of_row(row.cells) } else { None };
+        let now = self.now;
+        let at = end.map(|end| {
+            if end > milliseconds(now) { time_of(end) } else { now + LOOK_AGAIN_AFTER }
+        });
+        self.freshness.set_deadline(unit, at);
+    }
+
+    /// Whether a copy at its deadline is used on: a row that ends, while the origin cannot tell of it anew. Its readers would
+    /// have to wait for the origin.
+    pub(super) fn outlives_deadline(&self, unit: UnitId) -> bool {
+        let table = self.schema.tables.get(usize::from(self.rows.get(unit).table.0));
+        table.is_some_and(|table| table.ttl.is_some()) && self.measured.is_failing()
     }
 
     /// No further rows are looked for: the server ends.
@@ -230,8 +303,11 @@ impl Engine {
             self.sweep.due = self.now + AGAIN_AFTER;
             return;
         }
+        if is_first {
+            self.sweep.begin_round();
+        }
         self.sweep.questions += 1;
-        self.sweep.asked = Some(self.sweep.questions);
+        self.sweep.asked = Some((self.sweep.questions, self.now));
         self.jobs.push(Io::Ended {
             request: self.sweep.questions,
             table: self.sweep.tables[self.sweep.at],
@@ -244,10 +320,8 @@ impl Engine {
     /// Keys of rows that have ended came, or not.
     pub fn ended(&mut self, now: Time, request: u64, result: Result<EndedKeys, OriginError>) {
         self.now = self.now.max(now);
-        if self.sweep.asked != Some(request) {
-            return;
-        }
-        self.sweep.asked = None;
+        let asked = self.sweep.asked.take_if(|(asked, _)| *asked == request);
+        let Some((_, asked_at)) = asked else { return };
         let schema = self.schema.clone();
         let table = schema.table(self.sweep.tables[self.sweep.at]);
         match result {
@@ -259,7 +333,7 @@ impl Engine {
             }
             Ok(page) => {
                 self.measured.origin_works(Way::Read);
-                self.tell_skew(page.clock_ms);
+                self.tell_skew(asked_at, page.clock_ms);
                 let is_last = page.keys.len() < PAGE;
                 let is_through = self.end_rows(table, &page);
                 self.sweep.due = match () {
@@ -283,13 +357,17 @@ impl Engine {
             let unit = self.rows.find(table.id, key);
             // What its newest writes make of the row is not known to the origin yet.
             let is_dirty = unit.is_some_and(|unit| self.core.is_dirty(unit));
+            // Another program has made it end earlier: clients are to see that before it goes.
+            let is_stale = unit.is_some_and(|unit| self.is_seen(table, unit));
             if *is_referenced {
                 self.sweep.keeping += 1;
             } else if !is_dirty {
                 if !self.may_end() {
                     return false;
                 }
-                self.end_row(table.id, key, (ttl.column, &cutoff));
+                if !is_stale {
+                    self.end_row(table.id, key, (ttl.column, &cutoff));
+                }
                 if let Some(unit) = unit {
                     self.invalidate(unit);
                 }
@@ -312,16 +390,34 @@ impl Engine {
         self.sweep.ended += 1;
     }
 
-    fn tell_skew(&mut self, origin_ms: i64) {
-        self.sweep.skew_ms = milliseconds(self.now) - origin_ms;
+    fn tell_skew(&mut self, asked_at: Time, origin_ms: i64) {
+        self.sweep.skew_ms = ahead_ms([asked_at, self.now].map(milliseconds), origin_ms);
         let is_much = self.sweep.skew_ms.abs() > SKEW_MS_MAX;
         if is_much && !self.sweep.is_skew_told {
-            tracing::warn!(
-                ahead_ms = self.sweep.skew_ms,
-                "this host's clock is ahead of the origin's by so much, or behind: rows end by this one, and are deleted once both \
-                 agree"
-            );
+            warn_of_skew(self.sweep.skew_ms);
         }
         self.sweep.is_skew_told = is_much;
+    }
+}
+
+/// Tells of clocks that differ.
+pub(crate) fn warn_of_skew(ahead_ms: i64) {
+    tracing::warn!(
+        ahead_ms,
+        "the clock of this process and the origin's differ by so much (negative: the origin's is ahead). Rows end by this \
+         process' clock, and are deleted at the origin once both say so: set both right, as by NTP, and restart"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_answer_makes_no_clock_wrong() {
+        assert_eq!(ahead_ms([10_000, 15_000], 12_000), 0);
+        assert_eq!(ahead_ms([10_000, 15_000], 4_000), 6_000);
+        assert_eq!(ahead_ms([10_000, 15_000], 70_000), -55_000);
+        assert_eq!(ahead_ms([i64::MAX, i64::MAX], i64::MIN), i64::MAX);
     }
 }

@@ -140,6 +140,9 @@ impl Engine {
 
     /// Drops a unit whose deadline is reached. A copy with changes that the origin lacks stays until it has them.
     fn expire(&mut self, unit: UnitId) {
+        if self.outlives_deadline(unit) {
+            return self.freshness.postpone(unit, self.now);
+        }
         self.invalidate(unit);
         if self.core.is_present(unit) {
             return self.freshness.postpone(unit, self.now);

@@ -108,6 +108,7 @@ use destage_record::RecordedCore;
 use destage_runtime::auth::Auth;
 use domains::Domains;
 use ended::Sweep;
+pub(crate) use ended::{SKEW_MS_MAX, ahead_ms, warn_of_skew};
 use freshness::Freshness;
 pub use job::{FetchJob, Groups, Io};
 use jobs::Jobs;

@@ -254,7 +254,7 @@ impl Context<'_> {
         }
         let sets: Vec<_> = owned(prepared);
         if !sets.is_empty() || self.row(unit).is_none() {
-            self.put(table, unit, sets);
+            self.put(table, unit, sets)?;
         }
         match prepared.verb {
             Verb::HMSet => reply.ok(),
@@ -275,7 +275,7 @@ impl Context<'_> {
         };
         let is_set = self.cell(unit, column)?.is_some();
         if !is_set {
-            self.put(table, unit, owned(prepared));
+            self.put(table, unit, owned(prepared))?;
         }
         reply.integer(i64::from(!is_set));
         Ok(())
@@ -296,7 +296,7 @@ impl Context<'_> {
         }
         reply.integer(cleared.len() as i64);
         if !cleared.is_empty() {
-            self.put(table, unit, cleared);
+            self.put(table, unit, cleared)?;
         }
         Ok(())
     }
@@ -330,7 +330,7 @@ impl Context<'_> {
             Verb::IncrBy => reply.integer(integer(&sum)?),
             _ => reply.bulk(&sum),
         }
-        self.put(table, unit, vec![(index, update)]);
+        self.put(table, unit, vec![(index, update)])?;
         Ok(())
     }
 

@@ -103,12 +103,20 @@ impl Context<'_> {
     }
 
     /// Changes columns of a row or a plain key.
-    pub(super) fn write(&mut self, table: &Table, unit: UnitId, sets: Vec<(usize, Update)>) {
+    ///
+    /// # Errors
+    /// The row has ended, and may not be replaced.
+    pub(super) fn write(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        sets: Vec<(usize, Update)>,
+    ) -> Result<(), Trouble> {
         if self.schema.plain == Some(table.id) {
-            self.txn.set_beside(self.rows, table, unit, &sets)
-        } else {
-            self.put(table, unit, sets)
+            self.txn.set_beside(self.rows, table, unit, &sets);
+            return Ok(());
         }
+        self.put(table, unit, sets)
     }
 
     /// Deletes a row or a plain key that exists.
@@ -234,11 +242,10 @@ impl Context<'_> {
         let run = fields.encode();
         drop(fields);
         if is_empty {
-            self.remove(table.id, unit)
-        } else {
-            self.write(table, unit, vec![(PLAIN_HASH, Update::To(run))])
+            self.remove(table.id, unit);
+            return Ok(());
         }
-        Ok(())
+        self.write(table, unit, vec![(PLAIN_HASH, Update::To(run))])
     }
 }
 

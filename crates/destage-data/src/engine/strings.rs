@@ -314,7 +314,7 @@ impl Context<'_> {
                 let is_there = value.is_some();
                 if is_there && table.ttl.is_some() {
                     if let Some(set) = self.end_set(table, unit, prepared.expire.change)? {
-                        self.put(table, unit, vec![set]);
+                        self.put(table, unit, vec![set])?;
                     }
                 } else if is_there {
                     self.change_deadline(table.id, unit, prepared.expire.change);
@@ -355,7 +355,7 @@ impl Context<'_> {
             }
             sets.extend(ends.next().flatten());
             let table = schema.table(table);
-            self.write(table, unit, sets);
+            self.write(table, unit, sets)?;
             if table.ttl.is_none() {
                 self.change_deadline(table.id, unit, prepared.expire.change);
             }
@@ -461,8 +461,7 @@ impl Context<'_> {
         let canonical = canonical.map_err(|error| unfit(table, column, value, &error.0))?;
         reply(&canonical);
         let sets = vec![(column, Update::To(canonical.into_owned()))];
-        self.write(table, unit, sets);
-        Ok(())
+        self.write(table, unit, sets)
     }
 
     /// Whether a key holds anything that SETNX leaves alone.

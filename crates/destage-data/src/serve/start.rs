@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
 use crate::domains::Partition;
-use crate::engine::{Engine, StartReport};
+use crate::engine::{Engine, SKEW_MS_MAX, StartReport, ahead_ms, warn_of_skew};
 use crate::origins::{self, Listener, Origin, Watermarks, Writer};
 use crate::schema::{Schema, TableId};
 use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
@@ -23,7 +23,7 @@ use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own, policy};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The journal's folder, inside the data folder.
 const JOURNAL_FOLDER: &str = "journal";
@@ -123,7 +123,7 @@ pub(super) fn start(
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
-    check_clock(&*origin, &schema)?;
+    check_clock(&*origin, &schema, &clock)?;
     let listener = origin.listener(&schema)?;
     Ok(Started {
         clock,
@@ -205,25 +205,20 @@ fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
 }
 
 /// Tells of clocks that differ, where rows end by them.
-fn check_clock(origin: &dyn Origin, schema: &Schema) -> Result<(), ServeError> {
+fn check_clock(origin: &dyn Origin, schema: &Schema, clock: &Clock) -> Result<(), ServeError> {
     if !schema.rows_end {
         return Ok(());
     }
-    let there = origin.reader()?.clock_ms()?;
-    let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-    let ahead_ms = i64::try_from(here).unwrap_or(i64::MAX).saturating_sub(there);
-    if ahead_ms.abs() > CLOCKS_DIFFER_MS_MAX {
-        tracing::warn!(
-            ahead_ms,
-            "this host's clock is ahead of the origin's by so much, or behind. Rows end by this host's, and are deleted at the \
-             origin once both say so: keep both right, as with NTP"
-        );
+    let now_ms = || clock.now().0.cast_signed() / 1_000_000;
+    let mut reader = origin.reader()?;
+    let asked = now_ms();
+    let origin_ms = reader.clock_ms()?;
+    let ahead = ahead_ms([asked, now_ms()], origin_ms);
+    if ahead.abs() > SKEW_MS_MAX {
+        warn_of_skew(ahead);
     }
     Ok(())
 }
-
-/// Clocks that differ by more are told of.
-const CLOCKS_DIFFER_MS_MAX: i64 = 1_000;
 
 /// Begins the recording that was asked for.
 fn record(settings: &Settings, engine: &mut Engine) -> Result<(), ServeError> {

@@ -39,7 +39,7 @@ struct TableSection {
     fields: BTreeMap<String, String>,
     required: Vec<String>,
     max_age: Option<String>,
-    /// "cached-copy", or "column NAME".
+    /// "refuse", "cached-copy" or "column NAME".
     ttl: Option<String>,
 }
 
@@ -192,9 +192,14 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
     let is_said = id.is_some() || !fields.is_empty() || !required.is_empty();
     let document = is_said.then_some(DocumentSettings { id, fields, required });
     let ack_origin = section.ack == AckWord::Origin;
-    let copies_expire = section.ttl.as_deref() == Some("cached-copy");
-    let ttl = section.ttl.as_deref().filter(|_| !copies_expire).map(TtlSettings::parse).transpose();
-    let ttl = ttl.map_err(|error| format!("[table.{name}]: ttl: {error}"))?;
+    let (copies_expire, ttl) = match section.ttl.as_deref() {
+        None | Some("refuse") => (false, None),
+        Some("cached-copy") => (true, None),
+        Some(text) => {
+            let ttl = TtlSettings::parse(text);
+            (false, Some(ttl.map_err(|error| format!("[table.{name}]: ttl: {error}"))?))
+        }
+    };
     let blind = section.blind;
     Ok(TableSettings {
         blind,

@@ -102,7 +102,9 @@ fn table_sections_are_read() {
     let ttl = TtlSettings { column: "expires_at".into(), unit: Some(TtlUnit::Milliseconds) };
     assert_eq!(tables["sessions"], TableSettings { ttl: Some(ttl), ..Default::default() });
     let wrong = parse("[table.t]\nttl = 'expires_at'").map_err(|e| e.to_string()).err().unwrap();
-    assert!(wrong.contains("[table.t]: ttl: 'expires_at' is neither"), "{wrong}");
+    assert!(wrong.contains("[table.t]: ttl: 'expires_at' is none of"), "{wrong}");
+    let refused = parse("[table.t]\nttl = 'refuse'").map_err(|e| e.to_string()).ok().unwrap();
+    assert_eq!(refused.tables["t"], TableSettings::default());
 }
 
 #[test]
@@ -144,7 +146,7 @@ fn wrong_files_name_the_key_and_what_works() {
         ("table = 3", vec!["[table.NAME]"]),
         ("[table.t]\nblnd = true", vec!["[table.t]", "unknown field `blnd`", "`blind`"]),
         ("[table.t]\nack = 'disk'", vec!["[table.t]", "unknown variant `disk`", "`origin`"]),
-        ("[table.t]\nttl = 'row'", vec!["[table.t]", "unknown variant `row`", "`cached-copy`"]),
+        ("[table.t]\nttl = 'row'", vec!["[table.t]: ttl: 'row' is none", "\"cached-copy\""]),
         ("unmapped = 'keep'", vec!["'keep'", "--unmapped", "reject or cache"]),
         ("unmapped = ['keep:*', 'k?y:*']", vec!["'k?y:*'", "--unmapped", "one *, at its end"]),
         ("unmapped = ['*']", vec!["'*'", "--unmapped", "write cache"]),

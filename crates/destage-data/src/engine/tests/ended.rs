@@ -23,13 +23,13 @@ const TAG: usize = 2;
 const ENDS: usize = 4;
 const ITEM: TableId = TableId(shop::ITEM as u16);
 
-fn schema() -> Arc<Schema> {
+fn schema() -> Schema {
     let mut schema = shop::schema();
     schema.tables[shop::ITEM].columns[ENDS].ty = schema.tables[shop::ITEM].columns[1].ty.clone();
     let ttl = Some(TtlSettings::parse("column note ms").unwrap());
     let settings = TableSettings { ttl, ..TableSettings::default() };
     schema.let_rows_end(&[("item".to_owned(), settings)].into()).unwrap();
-    Arc::new(schema)
+    schema
 }
 
 type Row = Vec<Option<String>>;
@@ -131,6 +131,7 @@ impl Model {
 
 struct World {
     disk: SimDisk,
+    schema: Arc<Schema>,
     engine: Engine,
     client: ClientId,
     now: Time,
@@ -146,25 +147,30 @@ fn options() -> Options {
     Options { switches: false, ack_origin: false, ..Options::choose(0) }
 }
 
-fn engine(now: Time, journal: Journal, decided: u64) -> Engine {
+fn engine(now: Time, schema: &Arc<Schema>, journal: Journal, decided: u64) -> Engine {
     let mut settings = options().settings();
     // Time passes in leaps while the origin does nothing.
     settings.policy = destage_core::Policy { staleness: Span::MAX, ..Default::default() };
     settings.pipeline_max = 100;
-    Engine::new(now, schema(), journal, &settings, "model".into(), Lsn(decided))
+    Engine::new(now, schema.clone(), journal, &settings, "model".into(), Lsn(decided))
 }
 
 impl World {
     fn new(rows: &[(i64, &str, Option<i64>)]) -> Self {
+        Self::with(schema(), rows)
+    }
+
+    fn with(schema: Schema, rows: &[(i64, &str, Option<i64>)]) -> Self {
+        let schema = Arc::new(schema);
         let disk = SimDisk::new();
         let (journal, _) = Journal::open(Arc::new(disk.clone()), options().journal()).unwrap();
         let now = Time::from_secs(1_000);
-        let mut engine = engine(now, journal, 0);
+        let mut engine = engine(now, &schema, journal, 0);
         let client = engine.connect().unwrap();
         let rows = rows.iter().map(|&(key, tag, ends)| (key, row(key, tag, ends))).collect();
         let model = Model { rows, ..Model::default() };
         let (ios, rejected) = (Vec::new(), Vec::new());
-        Self { disk, engine, client, now, model, ios, is_away: false, rejected, looked: 0 }
+        Self { disk, schema, engine, client, now, model, ios, is_away: false, rejected, looked: 0 }
     }
 
     fn ms(&self) -> i64 {
@@ -176,7 +182,7 @@ impl World {
         self.disk.kill();
         let (journal, recovery) =
             Journal::open(Arc::new(self.disk.clone()), options().journal()).unwrap();
-        let mut engine = engine(self.now, journal, self.model.watermark);
+        let mut engine = engine(self.now, &self.schema, journal, self.model.watermark);
         let mut records = recovery.records(self.model.watermark + 1);
         let recovered: Result<(), Infallible> =
             recover(&mut engine, self.now, Lsn(recovery.last_lsn), |engine| {
@@ -432,14 +438,76 @@ fn a_row_that_was_prolonged_elsewhere_is_not_deleted_and_is_seen_again() {
     let mut world = prolonged(false);
     assert_eq!(world.model.deleted, 0);
     assert_eq!(world.told("HGET item:1 tag"), "$1 b", "its copy was dropped with the deletion");
-    // A copy that was read before is seen again once it is given up.
+}
+
+#[test]
+fn a_copy_is_read_anew_once_its_row_ends_and_now_and_then_after_that() {
+    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    assert_eq!(world.told("PTTL item:1"), ":500");
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("1002000".into());
+    // What is cached is used until then.
+    assert_eq!(world.told("PTTL item:1"), ":500");
+    world.pass(600);
+    assert_eq!(world.told("PTTL item:1"), ":1400");
+    world.pass(1_500);
+    assert_eq!(world.told("EXISTS item:1"), ":0");
+    let ends = &mut world.model.rows.get_mut(&1).unwrap()[ENDS];
+    *ends = None;
+    assert_eq!(world.told("EXISTS item:1"), ":0", "what was read last counts for a while");
+    world.pass(10_000);
+    assert_eq!(world.told("EXISTS item:1"), ":1");
+    // So it is with what a client has written here.
+    world.told("PEXPIRE item:1 500");
+    world.run(100);
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = None;
+    world.pass(500);
+    assert_eq!(world.told("TTL item:1"), ":-1");
+}
+
+#[test]
+fn while_the_origin_is_away_what_has_ended_is_known_to_have() {
     let mut world = World::new(&[(1, "b", Some(1_000_500))]);
     world.told("HGET item:1 tag");
-    world.pass(600);
-    world.model.rows.get_mut(&1).unwrap()[ENDS] = None;
+    world.is_away = true;
+    world.told("HSET item:2 tag c");
+    world.run(200);
+    world.pass(1_000);
+    let away = !world.engine.has_fetches();
+    world.engine.receive(world.now, world.client, &encode(&["EXISTS".into(), "item:1".into()]));
+    world.turn();
+    assert!(away && !world.engine.has_fetches(), "nobody waits for the origin");
+    world.settle();
+    let (ready, _) = world.engine.outgoing(world.client).unwrap();
+    assert_eq!(String::from_utf8_lossy(ready), ":0\r\n");
+}
+
+#[test]
+fn a_row_that_another_program_has_end_earlier_is_not_deleted_under_a_copy_that_is_seen() {
+    let mut world = World::new(&[(1, "b", Some(9_000_000))]);
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("5".into());
+    while world.looked == 0 {
+        world.run(1_000);
+    }
+    // The first look drops the copy alone.
+    assert_eq!((world.report().ended_total, world.model.deleted), (0, 0));
+    assert_eq!(world.told("HSET item:1 u x"), ":1", "it is read anew");
+    world.run(30_000);
+    assert_eq!(world.rejected, [""; 0]);
+    assert_eq!(world.model.rows[&1][3].as_deref(), Some("x"));
+}
+
+#[test]
+fn what_other_rows_may_refer_to_is_not_replaced_before_the_origin_has_let_it_go() {
+    let mut schema = schema();
+    schema.tables[shop::ITEM].referenced_by = vec![TableId(shop::CHILD as u16)];
+    let mut world = World::with(schema, &[(1, "b", Some(999)), (2, "c", None)]);
+    let told = world.told("HSET item:1 tag new");
+    assert!(told.starts_with("-ERR this row of item has ended"), "{told}");
     assert_eq!(world.told("EXISTS item:1"), ":0");
-    world.told("DESTAGE INVALIDATE item:1");
-    assert_eq!(world.told("EXISTS item:1"), ":1");
+    assert_eq!(world.told("HSET item:2 tag new"), ":0");
+    world.run(30_000);
+    assert_eq!(world.told("HSET item:1 tag new"), ":1");
 }
 
 #[test]
