@@ -41,7 +41,7 @@ const MARGIN_MS: i64 = 1_000;
 /// So many writes may wait for the origin before the next page is asked for.
 const BACKLOG_MAX: u64 = 5_000;
 /// What has ended is fetched again after so long, if anybody asks for it.
-const LOOK_AGAIN_AFTER: Span = ROUND_EVERY;
+pub(super) const LOOK_AGAIN_AFTER: Span = ROUND_EVERY;
 /// Clocks that differ by more are told of.
 pub(crate) const SKEW_MS_MAX: i64 = 1_000;
 
@@ -244,29 +244,6 @@ impl Engine {
     fn is_seen(&self, table: &Table, unit: UnitId) -> bool {
         let row = self.rows.get(unit);
         row.kind == Kind::Row && !has_ended(&self.schema, table.id, row.cells, self.now)
-    }
-
-    /// Has the copy of a row dropped when its end comes.
-    pub(super) fn drop_at_end(&mut self, unit: UnitId) {
-        if !self.schema.rows_end {
-            return;
-        }
-        let row = self.rows.get(unit);
-        let table = self.schema.tables.get(usize::from(row.table.0));
-        let Some(ttl) = table.and_then(|table| table.ttl.as_ref()) else { return };
-        let end = if row.kind == Kind::Row { ttl.end_of_row(row.cells) } else { None };
-        let now = self.now;
-        let at = end.map(|end| {
-            if end > milliseconds(now) { time_of(end) } else { now + LOOK_AGAIN_AFTER }
-        });
-        self.freshness.set_deadline(unit, at);
-    }
-
-    /// Whether a copy at its deadline is used on: a row that ends, while the origin cannot tell of it anew. Its readers would
-    /// have to wait for the origin.
-    pub(super) fn outlives_deadline(&self, unit: UnitId) -> bool {
-        let table = self.schema.tables.get(usize::from(self.rows.get(unit).table.0));
-        table.is_some_and(|table| table.ttl.is_some()) && self.measured.is_failing()
     }
 
     /// No further rows are looked for: the server ends.
