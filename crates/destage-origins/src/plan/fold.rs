@@ -2,6 +2,7 @@
 
 use super::{Bucket, Datum, Sets};
 use crate::cells::Cell;
+use crate::change::Op;
 use crate::schema::{Column, Table};
 use crate::value::ColumnType;
 

@@ -122,7 +122,8 @@ fn a_row_is_gone_at_the_time_in_its_column_which_expire_sets_and_ttl_reads() {
         assert_eq!((count(database, "1 = 1"), parked(database)), (4, 0));
         assert!(ended(&server) >= 1.0);
         server.kill();
-        let mut client = launch.start().client();
+        let server = launch.start();
+        let mut client = server.client();
         assert_eq!(client.run("GET lock:a").text(), "theirs");
         number(&mut client, "TTL sessions:new", -1);
     });

@@ -12,7 +12,7 @@ use crate::schema::{Schema, TableId};
 use crate::settings::TableSettings;
 use crate::ttl::TtlSettings;
 use destage_core::{ClientId, Fault, Lsn, Span, Time};
-use destage_engine::{Drive, recover};
+use destage_engine::recover;
 use destage_journal::Journal;
 use destage_testkit::SimDisk;
 use std::collections::{BTreeMap, BTreeSet};

@@ -59,7 +59,8 @@ fn a_declaration_that_cannot_hold_is_refused_at_the_start_and_says_why() {
     {
         let settings = format!("[table.{table}]\nttl = '{ttl}'\n");
         let launch = mapped::launch(&scratch, &database, &format!("data-{number}"), &settings);
-        launch.refused().says(2, &[&format!("[table.{table}]"), "ttl", why]);
+        let section = format!("[table.{table}]");
+        launch.refused().says(2, &[&section, "ttl", why]);
     }
 }
 

@@ -35,7 +35,8 @@ fn is_kept(launch: &Launch, database: &Database, commits: bool) -> bool {
             client.run(&format!("HGET sessions:{key} data")) != Reply::Nil
         });
         server.kill();
-        let mut client = launch.start().client();
+        let server = launch.start();
+        let mut client = server.client();
         assert_eq!(client.run(&format!("HGET sessions:{key} data")).text(), "x");
         assert!((1..=5_000).contains(&client.run(&format!("TTL sessions:{key}")).int()));
     }

@@ -50,12 +50,10 @@ impl Held {
     /// Commits it.
     #[track_caller]
     pub(crate) fn commit(mut self) {
-        match &mut self {
-            Self::Sqlite(connection) => {
-                connection.execute_batch("COMMIT").expect("the transaction commits");
-            }
-            Self::Client(_) => self.send("COMMIT;"),
+        if let Self::Sqlite(connection) = &self {
+            connection.execute_batch("COMMIT").expect("the transaction commits");
         }
+        self.send("COMMIT;");
     }
 
     fn send(&mut self, sql: &str) {

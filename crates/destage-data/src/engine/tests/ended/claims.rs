@@ -4,6 +4,7 @@ use super::{ENDS, ITEM, TAG, World, encode, schema, shop};
 use crate::cells::Reader;
 use crate::engine::Io;
 use crate::schema::TableId;
+use destage_engine::Drive;
 
 /// A row is prolonged by another program while what is to delete it is on its way.
 fn prolonged(unsafe_ends_all: bool) -> World {
