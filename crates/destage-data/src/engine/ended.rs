@@ -235,9 +235,7 @@ impl Engine {
     /// Whether a row is cached that has ended.
     pub(super) fn is_known_to_have_ended(&self, table: &Table, key: &[u8]) -> bool {
         let unit = self.rows.find(table.id, key).filter(|_| table.ttl.is_some());
-        unit.is_some_and(|unit| {
-            self.rows.get(unit).kind == Kind::Row && !self.is_seen(table, unit)
-        })
+        unit.is_some_and(|unit| self.rows.get(unit).kind == Kind::Row && !self.is_seen(table, unit))
     }
 
     /// Whether the cache shows a row there.

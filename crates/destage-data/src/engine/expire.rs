@@ -164,9 +164,8 @@ impl Engine {
         let Some(ttl) = table.and_then(|table| table.ttl.as_ref()) else { return };
         let end = if row.kind == Kind::Row { ttl.end_of_row(row.cells) } else { None };
         let now = self.now;
-        let at = end.map(|end| {
-            if end > milliseconds(now) { time_of(end) } else { now + LOOK_AGAIN_AFTER }
-        });
+        let at = end
+            .map(|end| if end > milliseconds(now) { time_of(end) } else { now + LOOK_AGAIN_AFTER });
         self.freshness.set_deadline(unit, at);
     }
 

@@ -107,7 +107,12 @@ fn a_row_is_gone_at_the_time_in_its_column_which_expire_sets_and_ttl_reads() {
         for (key, seconds) in [("new", 1_000), ("a", 2_000)] {
             let (from, to) = (at(database, seconds - 500), at(database, seconds));
             let set = format!("id = '{key}' AND expires_at > {from} AND expires_at <= {to}");
-            assert_eq!(count(database, &set), 1, "{key}: {:?}", database.rows("SELECT * FROM sessions"));
+            assert_eq!(
+                count(database, &set),
+                1,
+                "{key}: {:?}",
+                database.rows("SELECT * FROM sessions")
+            );
         }
         // A lock that has ended is free, also before it is deleted at the origin.
         number(&mut client, "PEXPIRE lock:a 1", 1);

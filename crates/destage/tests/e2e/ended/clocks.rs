@@ -27,7 +27,9 @@ fn what_has_ended_by_this_clock_alone_is_not_seen_but_stays_at_the_origin_and_is
     assert!(log.contains("differ by so much") && log.contains("ahead_ms"), "{log}");
     let mut client = server.client();
     assert_eq!(client.run("HGET sessions:here data"), Reply::Nil);
-    eventually("what has ended by both is deleted", PATIENCE, || count(&database, "id = 'both'") == 0);
+    eventually("what has ended by both is deleted", PATIENCE, || {
+        count(&database, "id = 'both'") == 0
+    });
     assert_eq!(count(&database, "id = 'here'"), 1);
     let ahead = server.status()["ended"]["clock_ahead_seconds"].as_f64().expect("a number");
     assert!((3_500.0..3_700.0).contains(&ahead), "{ahead}");

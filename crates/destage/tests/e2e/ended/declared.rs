@@ -70,7 +70,8 @@ fn with_mongodb_rows_that_end_are_refused_for_its_own_ttl_indexes() {
     let Some(mongo) = Ferret::start(&scratch) else { return };
     mongo.insert("sessions", vec![doc! { "_id": "a" }]);
     let path = scratch.join("mongo.toml");
-    let settings = "[table.sessions]\nid = 'string'\nfields = { at = 'string' }\nttl = 'column at'\n";
+    let settings =
+        "[table.sessions]\nid = 'string'\nfields = { at = 'string' }\nttl = 'column at'\n";
     std::fs::write(&path, settings).expect("the settings can be written");
     let path = path.display().to_string();
     let launch = Launch::before(&scratch, &mongo.url()).with(&["--config", &path]);

@@ -142,7 +142,10 @@ fn values_that_are_no_time_last_and_keep_no_ended_row_from_being_deleted() {
             let seen = client.run(&format!("EXISTS sessions:{at}-7")).int();
             assert_eq!(seen, i64::from(*lasts), "{value}");
             let ttl = client.run(&format!("TTL sessions:{at}-7")).int();
-            assert!(if *lasts { ttl == -1 || ttl > 1_000_000 } else { ttl == -2 }, "{value}: {ttl}");
+            assert!(
+                if *lasts { ttl == -1 || ttl > 1_000_000 } else { ttl == -2 },
+                "{value}: {ttl}"
+            );
         }
         let gone = |at: usize| count(database, &format!("id LIKE '{at}-%'"));
         eventually("what has ended is deleted", PATIENCE, || {
