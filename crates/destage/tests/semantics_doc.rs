@@ -72,41 +72,6 @@ fn acknowledged_writes_survive_a_crash_and_arrive_exactly_once() {
     assert_eq!(database.number(VISITS), last);
 }
 
-/// > A row that has ended is never seen by a client.
-#[test]
-fn rows_that_have_ended_are_not_seen() {
-    let scratch = Scratch::new();
-    let (database, launch) = shop_with(&scratch, &LATER);
-    database.execute("CREATE TABLE carts (id INTEGER PRIMARY KEY, n INTEGER, ends INTEGER)");
-    let config = scratch.join("ends.toml");
-    std::fs::write(&config, "[table.carts]\nttl = 'column ends ms'\n").expect("it can be written");
-    let server = launch.with(&["--config", config.to_str().expect("a text")]).start();
-    let mut client = server.client();
-    let now = || {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.expect("a date").as_millis() as i64
-    };
-    let (mut seen, mut gone) = (0, 0);
-    for cart in 0..5 {
-        let key = format!("carts:{cart}");
-        client.call(&["HSET", &key, "n", "1"]).int();
-        assert_eq!(client.call(&["PEXPIRE", &key, "500"]).int(), 1);
-        let ends = client.call(&["PEXPIRETIME", &key]).int();
-        // It may have ended before it was asked.
-        let ends = if ends < 0 { now() } else { ends };
-        loop {
-            let asked = now();
-            match client.call(&["HGET", &key, "n"]) {
-                Reply::Nil => break gone += 1,
-                // The server's clock differs from the host's by what that was corrected since the start.
-                _ => assert!(asked <= ends + 100, "seen {} ms after its end", asked - ends),
-            }
-            seen += 1;
-        }
-    }
-    assert!(seen > 0 && gone == 5, "{seen} {gone}");
-}
-
 /// > A value that a client has read under d = 0 is never taken back by a crash.
 #[test]
 fn values_that_were_read_survive_a_crash() {

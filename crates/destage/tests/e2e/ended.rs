@@ -7,7 +7,7 @@ mod others;
 
 use crate::harness::{Client, Database, Launch, PATIENCE, Reply, Scratch, Server, eventually};
 use crate::mapped;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const SESSIONS: &str =
     "CREATE TABLE sessions (id NAME NOT NULL PRIMARY KEY, data VARCHAR(100), expires_at WHEN );";
@@ -131,6 +131,41 @@ fn a_row_is_gone_at_the_time_in_its_column_which_expire_sets_and_ttl_reads() {
         let mut client = server.client();
         assert_eq!(client.run("GET lock:a").text(), "theirs");
         number(&mut client, "TTL sessions:new", -1);
+    });
+}
+
+/// Milliseconds since 1970, by the clock of the host.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a date after 1970");
+    since.as_millis() as i64
+}
+
+/// > A row that has ended is never seen by a client.
+#[test]
+fn no_read_that_begins_after_the_end_of_a_row_sees_it() {
+    on_each(SESSIONS, SETTINGS, |launch, _| {
+        let server = launch.start();
+        let mut client = server.client();
+        let mut seen = 0;
+        for session in 0..4 {
+            let key = format!("sessions:{session}");
+            number(&mut client, &format!("HSET {key} data x"), 1);
+            number(&mut client, &format!("PEXPIRE {key} 500"), 1);
+            // It may have ended before this is asked.
+            let told = client.run(&format!("PEXPIRETIME {key}")).int();
+            let ends = if told < 0 { now_ms() } else { told };
+            loop {
+                let asked = now_ms();
+                if client.run(&format!("HGET {key} data")) == Reply::Nil {
+                    break;
+                }
+                // The server's clock differs from the host's by what that was corrected since the start.
+                assert!(asked <= ends + 100, "seen {} ms after its end", asked - ends);
+                seen += 1;
+            }
+            assert!(now_ms() + 100 >= ends, "gone {} ms before its end", ends - now_ms());
+        }
+        assert!(seen > 0, "none was seen at all");
     });
 }
 
