@@ -256,8 +256,12 @@ impl Engine {
 
     /// Whether groups may be written of which no client is in need: nothing is at a limit, and the origin takes them.
     fn may_end(&self) -> bool {
-        let status = self.core.status();
-        status.mode == Mode::Normal
+        let (status, limits) = (self.core.status(), &self.core.policy().limits);
+        // The mode follows only when the core is told of the time.
+        let has_room = status.dirty_bytes + status.pinned_bytes < limits.dirty_bytes_low
+            && status.journal_bytes < limits.journal_bytes_max / 4 * 3;
+        has_room
+            && status.mode == Mode::Normal
             && !status.origin_down
             && !status.paused
             && !self.measured.is_failing()

@@ -9,18 +9,18 @@ fn is_kept(launch: &Launch, database: &Database, commits: bool) -> bool {
     let server = launch.start();
     let mut client = server.client();
     // If it is deleted before it is locked, there is another one.
-    let (key, held) = (0..100)
+    let (key, held, before) = (0..100)
         .find_map(|number| {
+            let before = ended(&server);
             let key = format!("s-{commits}-{number}");
             insert(database, std::slice::from_ref(&key), -60);
             let later = at(database, 5_000);
             let set = format!("UPDATE sessions SET expires_at = {later} WHERE id = '{key}'");
             let held = Held::begin(database, &set);
             let is_locked = count(database, &format!("id = '{key}'")) == 1;
-            is_locked.then_some((key, held))
+            is_locked.then_some((key, held, before))
         })
         .expect("one is locked in time");
-    let before = ended(&server);
     eventually("its deletion is under way", PATIENCE, || ended(&server) > before);
     assert_eq!(client.run(&format!("HGET sessions:{key} data")), Reply::Nil);
     if commits {
