@@ -9,7 +9,7 @@ pub mod store;
 
 pub use destage_origins::{
     catalog, cells, change, checks, collection, derived, dml, domains, key_text, mapping, once,
-    parked, plan, schema, value,
+    parked, plan, schema, ttl, value,
 };
 
 /// The stores behind the cache.

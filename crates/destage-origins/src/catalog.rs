@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
     /// Of the groups: 1, the first, was not written down; 2 knows raw SQL, 3 what a group builds on besides its rows, 4 what
-    /// it tells of commands that are carried out once. Builds that know less see that their own catalog is another one, and
-    /// then look at each group before they take it.
+    /// it tells of commands that are carried out once, 5 rows that end. Builds that know less see that their own catalog is
+    /// another one, and then look at each group before they take it.
     #[serde(default = "first_format")]
     format: u32,
     tables: Vec<CatalogTable>,
 }
 
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 fn first_format() -> u32 {
     1

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! change  = table:varint op:u8 key:cells [ count:varint { column:varint kind:u8 cell } ]
-//! op      = 0 insert | 1 update | 2 delete (no list follows)
+//! op      = 0 insert | 1 update | 2 delete (no list follows) | 6 end (one column: see [`Op::End`])
 //! kind    = 0 set | 1 increment (the cell is the signed amount, in the column's text form)
 //! ```
 //!
@@ -33,6 +33,16 @@ pub enum Op {
     Update,
     /// The row must exist.
     Delete,
+    /// Deletes the row if it is there and its column, the only one given, holds this time or an earlier one. What is found
+    /// instead is left alone: another program may have prolonged the row, or deleted it.
+    End,
+}
+
+impl Op {
+    /// Whether it leaves no row, or none that is seen.
+    pub fn removes(self) -> bool {
+        matches!(self, Self::Delete | Self::End)
+    }
 }
 
 /// How a column changes.
@@ -69,6 +79,14 @@ impl<'a> Change<'a> {
         })
     }
 
+    /// Of [`Op::End`]: the column and the time that it is compared with.
+    pub fn end(&self) -> Option<(usize, &'a [u8])> {
+        match self.sets().next() {
+            Some((column, Set::To(Cell::Value(time)))) if self.count == 1 => Some((column, time)),
+            _ => None,
+        }
+    }
+
     /// How many columns it changes.
     pub fn set_count(&self) -> usize {
         self.count
@@ -90,6 +108,8 @@ const NO_TABLE: u16 = u16::MAX;
 const DML_OP: u8 = 3;
 const BUILDS_ON_OP: u8 = 4;
 const ONCE_OP: u8 = 5;
+/// The first of the operations on rows that came after those.
+const END_OP: u8 = 6;
 
 /// Builds a group's bytes. Changes are closed by starting the next one or by [`GroupWriter::finish`].
 #[derive(Debug, Default)]
@@ -138,6 +158,7 @@ impl GroupWriter {
             Op::Insert => 0,
             Op::Update => 1,
             Op::Delete => 2,
+            Op::End => END_OP,
         });
         self.out.extend_from_slice(key);
         self.open = op != Op::Delete;
@@ -247,6 +268,16 @@ fn read_builds_on(reader: &mut Reader<'_>) -> Option<Vec<Lsn>> {
     Some(on)
 }
 
+/// Whether a group does nothing but end rows.
+pub fn only_ends(bytes: &[u8], key_len: impl Fn(TableId) -> Option<usize>) -> bool {
+    let mut ends = 0;
+    let is_end = |item| {
+        ends += 1;
+        matches!(item, Ok(Item::Change(Change { op: Op::End, .. })))
+    };
+    items(bytes, key_len).all(is_end) && ends > 0
+}
+
 /// As [`items`], without the raw SQL.
 pub fn changes<'a>(
     bytes: &'a [u8],
@@ -309,6 +340,7 @@ fn read_change<'a>(
         0 => Op::Insert,
         1 => Op::Update,
         2 => Op::Delete,
+        END_OP => Op::End,
         _ => return None,
     };
     let key = reader.cells(key_len(table)?)?;
@@ -326,7 +358,8 @@ fn read_change<'a>(
         }
         change.sets = &start[..start.len() - reader.rest().len()];
     }
-    Some(change)
+    let is_whole = op != Op::End || change.end().is_some();
+    is_whole.then_some(change)
 }
 
 /// The bytes of a group do not follow the format.
@@ -349,10 +382,14 @@ mod tests {
         writer.begin(TableId(3), Op::Delete, &key);
         writer.begin(TableId(300), Op::Update, &key);
         writer.set(5, Set::By(b"-7"));
+        writer.begin(TableId(3), Op::End, &key);
+        writer.set(1, Set::To(Cell::Value(b"12")));
         let bytes = writer.finish().to_vec();
 
         let read: Vec<_> = changes(&bytes, |_| Some(1)).map(Result::unwrap).collect();
-        assert_eq!(read.len(), 3);
+        assert_eq!(read.len(), 4);
+        assert_eq!((read[3].op, read[3].end()), (Op::End, Some((1, &b"12"[..]))));
+        assert_eq!(read[2].end(), None);
         assert_eq!((read[0].op, read[0].key), (Op::Insert, &key[..]));
         assert_eq!(
             read[0].sets().collect::<Vec<_>>(),
@@ -401,6 +438,29 @@ mod tests {
         assert!(changes(&same, |_| Some(1)).any(|c| c.is_err()));
         same[6] = 1;
         assert_eq!(builds_on(&same), [Lsn(7), Lsn(8)]);
+    }
+
+    #[test]
+    fn a_group_that_only_ends_rows_is_told_from_others() {
+        let mut key = Vec::new();
+        push_cell(&mut key, Cell::Value(b"42"));
+        let only = |ops: &[Op]| {
+            let mut writer = GroupWriter::new();
+            writer.builds_on([Lsn(7)].into_iter());
+            for &op in ops {
+                writer.begin(TableId(0), op, &key);
+                if op != Op::Delete {
+                    writer.set(1, Set::To(Cell::Value(b"1")));
+                }
+            }
+            only_ends(writer.finish(), |_| Some(1))
+        };
+        assert!(only(&[Op::End]) && only(&[Op::End, Op::End]));
+        assert!(!only(&[]) && !only(&[Op::Delete]) && !only(&[Op::End, Op::Insert]));
+        // An end without a time is malformed.
+        let mut writer = GroupWriter::new();
+        writer.begin(TableId(0), Op::End, &key);
+        assert!(changes(writer.finish(), |_| Some(1)).any(|c| c.is_err()));
     }
 
     #[test]

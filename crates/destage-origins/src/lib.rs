@@ -25,4 +25,5 @@ pub mod schema;
 pub mod settings;
 mod sql_text;
 mod triggers;
+pub mod ttl;
 pub mod value;

@@ -223,6 +223,7 @@ enum OpText {
     Insert,
     Update,
     Delete,
+    End,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -291,6 +292,7 @@ fn text_of(table: &Table, change: &Change<'_>) -> Option<ChangeText> {
             Op::Insert => OpText::Insert,
             Op::Update => OpText::Update,
             Op::Delete => OpText::Delete,
+            Op::End => OpText::End,
         },
         key: key_text(table, change.key)?,
         columns: columns.collect::<Option<_>>()?,
@@ -400,9 +402,15 @@ fn write_change(
         OpText::Insert => Op::Insert,
         OpText::Update => Op::Update,
         OpText::Delete => Op::Delete,
+        OpText::End => Op::End,
     };
     if op == Op::Delete && !change.columns.is_empty() {
         return Err(ParkedError(format!("a delete from {} has columns", table.name)));
+    }
+    let has_time = matches!(&change.columns[..], [ColumnText::Set(SetText { value: Some(_), .. })]);
+    if op == Op::End && !has_time {
+        let message = format!("the end of a row of {} has one column with a time", table.name);
+        return Err(ParkedError(message));
     }
     writer.begin(table.id, op, &key);
     let mut seen = Vec::new();

@@ -3,6 +3,7 @@
 use crate::checks::{Check, Condition};
 use crate::collection::{Collection, CollectionId, Part};
 use crate::mapping::{MappingSettings, Mappings};
+use crate::ttl::Ttl;
 use crate::value::ColumnType;
 use hashbrown::HashMap;
 
@@ -21,6 +22,8 @@ pub struct Schema {
     pub mappings: Mappings,
     /// A write group may change one row only: the origin has no transactions over several.
     pub one_row_groups: bool,
+    /// Rows of some table end, see [`Table::ttl`].
+    pub rows_end: bool,
     /// Sets and sorted sets over tables.
     pub collections: Vec<Collection>,
     /// The table of the plain cache keys: of keys that name no row, where they are served.
@@ -75,6 +78,8 @@ pub struct Table {
     pub part: Option<(CollectionId, Part)>,
     /// Clients may have the cached copies of its rows expire.
     pub copies_expire: bool,
+    /// Its rows end at the time that a column holds.
+    pub ttl: Option<Ttl>,
     by_column: HashMap<Vec<u8>, u16>,
 }
 
@@ -369,6 +374,7 @@ impl Table {
             collections: Vec::new(),
             part: None,
             copies_expire: false,
+            ttl: None,
             by_column: HashMap::new(),
         }
     }

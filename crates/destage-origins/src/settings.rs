@@ -1,6 +1,7 @@
 //! What the settings file says of single tables and of ordering domains.
 
 use crate::schema::Table;
+use crate::ttl::TtlSettings;
 use destage_core::{OnReject, Span};
 use std::collections::BTreeMap;
 
@@ -21,6 +22,8 @@ pub struct TableSettings {
     pub max_age: Option<Span>,
     /// EXPIRE and its kin work on the table's keys: the cached copy expires and is fetched again, never the row.
     pub copies_expire: bool,
+    /// In which column the times stand at which rows end. `None`: they do not.
+    pub ttl: Option<TtlSettings>,
     /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
     pub document: Option<DocumentSettings>,
 }

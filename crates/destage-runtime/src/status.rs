@@ -1,5 +1,6 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
+mod ended;
 mod mount;
 mod once;
 mod ready;
@@ -10,6 +11,7 @@ use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
 
+pub use ended::EndedReport;
 pub use mount::MountReport;
 pub use once::OnceReport;
 pub use replicas::{ReplicaReport, ReplicasReport};
@@ -57,6 +59,9 @@ pub struct Report {
     /// Commands that are carried out once; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub once: Option<OnceReport>,
+    /// Rows that end at a time of their own; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<EndedReport>,
     /// A mounted folder; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountReport>,

@@ -169,6 +169,10 @@ impl Shown<'_> {
         if settings.copies_expire {
             parts.push("copies may expire (ttl)".into());
         }
+        if let Some(ttl) = &table.ttl {
+            let column = &table.columns[ttl.column].name;
+            parts.push(format!("rows end at the time in {column}, {} (ttl)", ttl.describe()));
+        }
         parts.join("; ")
     }
 
@@ -238,6 +242,7 @@ impl Shown<'_> {
             "blind": settings.blind,
             "max_age_seconds": settings.max_age.map(Span::as_secs_f64),
             "copies_expire": settings.copies_expire,
+            "ends_at": table.ttl.as_ref().map(|ttl| &table.columns[ttl.column].name),
             "references": self.names(&table.references),
             "cascades_to": self.names(&table.class.cascades_to),
             "columns": table.columns.iter().enumerate().map(column).collect::<Vec<_>>(),

@@ -457,7 +457,7 @@ fn scored(
     let table = schema.table(collection.table);
     let set = change.sets().find(|(column, _)| Some(*column) == collection.score);
     match (change.op, set) {
-        (Op::Delete, _) => Some(None),
+        (Op::Delete | Op::End, _) => Some(None),
         (Op::Update, _) if is_all && old.is_none() => Some(None),
         (Op::Insert | Op::Update, Some((_, Set::To(Cell::Value(score))))) => {
             Some(Some(score.to_vec()))
@@ -502,7 +502,7 @@ fn count_of<'a>(
     let growth = pending.iter().map(|(_, change)| match change.op {
         Op::Insert => 1,
         Op::Update => 0,
-        Op::Delete => -1,
+        Op::Delete | Op::End => -1,
     });
     Page::Count { started, installed, count: count + growth.sum::<i64>() }
 }

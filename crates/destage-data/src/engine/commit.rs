@@ -71,6 +71,7 @@ impl Engine {
         for staged in &txn.staged {
             if access == Access::Back {
                 self.rows.set(staged.unit, staged.row.as_deref());
+                self.drop_at_end(staged.unit);
             }
             changed.push((staged.unit, self.rows.bytes(staged.unit)));
         }

@@ -96,7 +96,7 @@ impl Change {
             Self::In(ms) => milliseconds(now).saturating_add(ms),
             Self::At(ms) => ms,
         };
-        Some(Time(ms.clamp(0, DEADLINE_MS_MAX) as u64 * MILLISECOND))
+        Some(time_of(ms))
     }
 }
 
@@ -142,17 +142,17 @@ impl Conditions {
     }
 }
 
-/// Refuses to have rows expire, unless their cached copies may.
+/// Refuses to have rows expire, unless they end or their cached copies may expire.
 ///
 /// # Errors
 /// Says how.
 pub(super) fn refuse_expiry(shape: Shape, table: &Table) -> Result<(), ReplyError> {
-    if shape == Shape::Plain || table.copies_expire {
+    if shape == Shape::Plain || table.copies_expire || table.ttl.is_some() {
         return Ok(());
     }
     Err(ReplyError::err(format!(
-        "this key is of {0} at the origin, and rows do not expire: DEL deletes them; where ttl = \"cached-copy\" in \
-         [table.{0}], their cached copies expire",
+        "this key is of {0} at the origin, and rows do not expire: DEL deletes them; where ttl = \"column NAME\" in \
+         [table.{0}], they end at the time in that column, and where it is \"cached-copy\", their cached copies expire",
         table.name
     )))
 }
@@ -169,8 +169,13 @@ pub(super) fn ttl_reply(verb: Verb, at: Time, now: Time) -> i64 {
 }
 
 /// Milliseconds since the Unix epoch.
-fn milliseconds(time: Time) -> i64 {
+pub(super) fn milliseconds(time: Time) -> i64 {
     (time.0 / MILLISECOND) as i64
+}
+
+/// The time so many milliseconds after the Unix epoch.
+pub(super) fn time_of(ms: i64) -> Time {
+    Time(ms.clamp(0, DEADLINE_MS_MAX) as u64 * MILLISECOND)
 }
 
 fn invalid(command: &str) -> ReplyError {

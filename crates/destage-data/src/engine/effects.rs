@@ -18,6 +18,7 @@ impl Engine {
         if applied && through.access == Access::Through {
             for staged in &through.staged {
                 self.rows.set(staged.unit, staged.row.as_deref());
+                self.drop_at_end(staged.unit);
             }
         }
         if applied {

@@ -24,6 +24,7 @@ impl Engine {
         self.end_waits();
         self.config.auth.tell(self.now);
         self.keep_tokens();
+        self.look_for_ended();
         self.core.handle(self.now, Input::Tick);
         if let Some(job) = self.domains.move_mark(self.now, self.core.decided()) {
             self.jobs.push(job);

@@ -7,10 +7,11 @@
 
 use super::Engine;
 use super::command::{Spec, Verb};
-use super::deadline::{Change, Conditions, refuse_expiry, ttl_reply};
+use super::deadline::{Change, Conditions, milliseconds, refuse_expiry, time_of, ttl_reply};
+use super::ended::LOOK_AGAIN_AFTER;
 use super::perform::Context;
 use super::prepared::{Prepared, Trouble};
-
+use super::rows::Kind;
 use crate::resp::{Reply, ReplyError};
 use crate::schema::{Schema, TableId};
 use destage_core::{Time, UnitId};
@@ -67,6 +68,11 @@ impl Context<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), Trouble> {
         let unit = units[0];
+        let schema = self.schema;
+        let table = schema.table(prepared.key_list[0].0);
+        if let Some(ttl) = &table.ttl {
+            return self.perform_end(table, ttl, unit, prepared, reply);
+        }
         let is_there = self.is_there(unit, units)?;
         let old = self.deadline(unit);
         match prepared.verb {
@@ -75,8 +81,7 @@ impl Context<'_> {
                 let conditions = prepared.expire.conditions;
                 let is_done = is_there && new.is_some_and(|new| conditions.allow(old, new));
                 if is_done {
-                    let table = prepared.key_list[0].0;
-                    self.change_deadline(table, unit, prepared.expire.change);
+                    self.change_deadline(table.id, unit, prepared.expire.change);
                 }
                 reply.integer(i64::from(is_done));
             }
@@ -136,6 +141,9 @@ impl Engine {
 
     /// Drops a unit whose deadline is reached. A copy with changes that the origin lacks stays until it has them.
     fn expire(&mut self, unit: UnitId) {
+        if self.outlives_deadline(unit) {
+            return self.freshness.postpone(unit, self.now);
+        }
         self.invalidate(unit);
         if self.core.is_present(unit) {
             return self.freshness.postpone(unit, self.now);
@@ -144,6 +152,28 @@ impl Engine {
         if self.schema.plain == Some(self.rows.get(unit).table) {
             self.plain_changed(unit);
         }
+    }
+
+    /// Has the copy of a row dropped when its end comes.
+    pub(super) fn drop_at_end(&mut self, unit: UnitId) {
+        if !self.schema.rows_end {
+            return;
+        }
+        let row = self.rows.get(unit);
+        let table = self.schema.tables.get(usize::from(row.table.0));
+        let Some(ttl) = table.and_then(|table| table.ttl.as_ref()) else { return };
+        let end = if row.kind == Kind::Row { ttl.end_of_row(row.cells) } else { None };
+        let now = self.now;
+        let at = end
+            .map(|end| if end > milliseconds(now) { time_of(end) } else { now + LOOK_AGAIN_AFTER });
+        self.freshness.set_deadline(unit, at);
+    }
+
+    /// Whether a copy at its deadline is used on: a row that ends, while the origin cannot tell of it anew. Its readers would
+    /// have to wait for the origin.
+    pub(super) fn outlives_deadline(&self, unit: UnitId) -> bool {
+        let table = self.schema.tables.get(usize::from(self.rows.get(unit).table.0));
+        table.is_some_and(|table| table.ttl.is_some()) && self.measured.is_failing()
     }
 
     /// Sets deadlines as a transaction has them.

@@ -36,6 +36,7 @@ impl Engine {
             || !table.collections.is_empty()
             || table.has_computed()
             || Self::may_violate(table, prepared)
+            || table.ttl.is_some()
             || self.may_refer_to_new(table, prepared.sets().map(|(column, _)| column))
         {
             return false;

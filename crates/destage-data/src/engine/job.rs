@@ -50,6 +50,19 @@ pub enum Io {
         /// At most so many.
         limit: usize,
     },
+    /// Look for rows that have ended, then [`super::Engine::ended`].
+    Ended {
+        /// Which question this is.
+        request: u64,
+        /// The table.
+        table: TableId,
+        /// Keys greater than this one.
+        after: Option<Box<[u8]>>,
+        /// Ended by this time of this host's clock, and so long ago by the origin's, in milliseconds.
+        times: [i64; 2],
+        /// At most so many.
+        limit: usize,
+    },
     /// Reserve keys, then [`super::Engine::keys_reserved`].
     NextKeys {
         /// Which question this is.

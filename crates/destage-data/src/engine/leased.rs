@@ -260,9 +260,11 @@ impl Engine {
     }
 
     /// Keeps what a session's writes come to, unless it is large, or other things than writes change it: which part of a
-    /// collection is at hand, and the time at which plain keys expire.
+    /// collection is at hand, and the time at which plain keys expire and rows end.
     fn keep(&self, txn: Txn) -> Option<Ahead> {
-        let is_lasting = self.schema.collections.is_empty() && self.schema.plain.is_none();
+        let schema = &self.schema;
+        let is_lasting =
+            schema.collections.is_empty() && schema.plain.is_none() && !schema.rows_end;
         let is_safe = is_lasting && !self.config.unsafe_flags.in_force().no_leases;
         (is_safe && txn.staged_bytes() <= AHEAD_BYTES_MAX)
             .then(|| Ahead { txn, losses: self.rows.losses() })

@@ -61,9 +61,9 @@ impl Engine {
 
     /// Whether any of these commands would write into the journal.
     fn would_change<'p>(&self, mut commands: impl Iterator<Item = &'p Prepared>) -> bool {
-        let plain = self.schema.plain;
-        commands
-            .any(|prepared| prepared.category == Category::Write && prepared.changes_rows(plain))
+        commands.any(|prepared| {
+            prepared.category == Category::Write && prepared.changes_rows(&self.schema)
+        })
     }
 
     /// Has a client's request wait until an X lease ends, or the journal has space or servers; then it asks again.

@@ -193,6 +193,11 @@ impl Measured {
         self.start = start;
     }
 
+    /// Whether the origin failed when it was used last.
+    pub(super) fn is_failing(&self) -> bool {
+        self.origin.failing_since().is_some()
+    }
+
     /// Whether the journal's disk has no space.
     pub(super) fn is_journal_full(&self) -> bool {
         self.journal_full

@@ -27,6 +27,7 @@ mod dispatch;
 mod domains;
 mod effects;
 mod elements;
+mod ended;
 mod entry;
 mod exec;
 mod expire;
@@ -107,6 +108,8 @@ use destage_journal::Journal;
 use destage_record::RecordedCore;
 use destage_runtime::auth::Auth;
 use domains::Domains;
+use ended::Sweep;
+pub(crate) use ended::{SKEW_MS_MAX, ahead_ms, warn_of_skew};
 use freshness::Freshness;
 pub use job::{FetchJob, Groups, Io};
 use jobs::Jobs;
@@ -164,6 +167,8 @@ pub struct Engine {
     derived: Derived,
     jobs: Jobs,
     measured: Measured,
+    /// Rows that have ended.
+    sweep: Sweep,
     scratch: Scratch,
 }
 
@@ -257,6 +262,7 @@ impl Engine {
             derived: Derived::default(),
             jobs: Jobs::default(),
             measured: Measured::new(now),
+            sweep: Sweep::new(&schema),
             scratch: Scratch::default(),
             config,
             schema,
@@ -284,6 +290,7 @@ impl Engine {
             self.unknown.next_timeout(),
             self.measured.next_timeout(),
             self.watchers.next_timeout(),
+            self.sweep.next_timeout(),
         ];
         times.into_iter().flatten().min()
     }

@@ -146,7 +146,7 @@ impl Engine {
                 "DESTAGE ONCE keeps in the journal what was done, and this key is in memory alone; nothing was done",
             ));
         }
-        (!prepared.changes_rows(plain)).then(|| {
+        (!prepared.changes_rows(&self.schema)).then(|| {
             ReplyError::fixed(
                 Code::Err,
                 "DESTAGE ONCE is for what changes rows, and a deadline is of the cached copy: send it without; \

@@ -75,6 +75,7 @@ impl Engine {
             self.rows.set(unit, row.as_deref());
             self.overlay.unchain(unit);
             self.freshness.fetched(self.now, table, unit);
+            self.drop_at_end(unit);
             self.installed(unit, table, &key);
         }
         self.pump();
@@ -123,6 +124,7 @@ impl Engine {
             Ok(applied) => {
                 self.measured.origin_works(Way::Write);
                 self.measured.batch_applied(self.now, stamps, count, applied);
+                self.sweep.refused(self.now, applied.kept);
                 self.undecided.forget_reasons(&lsns);
                 Ok(())
             }

@@ -221,6 +221,8 @@ pub(crate) fn statements<'a>(
 pub(crate) fn apply(table: &Table, row: Option<&[u8]>, change: &Change<'_>) -> Option<Box<[u8]>> {
     let mut cells: Vec<Cell<'_>> = match (change.op, row) {
         (Op::Delete, _) => return None,
+        // It is not seen, or was prolonged where the group found it.
+        (Op::End, row) => return row.map(Into::into),
         (Op::Update, None) => return None,
         (Op::Update, Some(row)) => Reader::new(row).collect(),
         (Op::Insert, _) => new_cells(table, change.key),

@@ -2,6 +2,7 @@
 
 use super::command::Verb;
 use super::elements::set_of_table;
+use super::ended::has_ended;
 use super::hash_scan::HashScan;
 use super::numbers::integer;
 use super::prepared::{Prepared, Trouble};
@@ -110,8 +111,12 @@ impl Context<'_> {
         }
     }
 
+    /// The row as the transaction sees it; none if it has ended.
     pub(super) fn row(&self, unit: UnitId) -> Option<&[u8]> {
-        self.txn.row(self.rows, unit)
+        let row = self.txn.row(self.rows, unit)?;
+        let has_ended = self.schema.rows_end
+            && has_ended(self.schema, self.rows.get(unit).table, row, self.now);
+        (!has_ended).then_some(row)
     }
 
     pub(super) fn cell(&self, unit: UnitId, column: usize) -> Result<Option<&[u8]>, Trouble> {
@@ -249,7 +254,7 @@ impl Context<'_> {
         }
         let sets: Vec<_> = owned(prepared);
         if !sets.is_empty() || self.row(unit).is_none() {
-            self.txn.set(self.rows, table, unit, sets);
+            self.put(table, unit, sets)?;
         }
         match prepared.verb {
             Verb::HMSet => reply.ok(),
@@ -270,7 +275,7 @@ impl Context<'_> {
         };
         let is_set = self.cell(unit, column)?.is_some();
         if !is_set {
-            self.txn.set(self.rows, table, unit, owned(prepared));
+            self.put(table, unit, owned(prepared))?;
         }
         reply.integer(i64::from(!is_set));
         Ok(())
@@ -291,7 +296,7 @@ impl Context<'_> {
         }
         reply.integer(cleared.len() as i64);
         if !cleared.is_empty() {
-            self.txn.set(self.rows, table, unit, cleared);
+            self.put(table, unit, cleared)?;
         }
         Ok(())
     }
@@ -325,7 +330,7 @@ impl Context<'_> {
             Verb::IncrBy => reply.integer(integer(&sum)?),
             _ => reply.bulk(&sum),
         }
-        self.txn.set(self.rows, table, unit, vec![(index, update)]);
+        self.put(table, unit, vec![(index, update)])?;
         Ok(())
     }
 

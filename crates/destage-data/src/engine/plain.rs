@@ -14,7 +14,7 @@ use super::prepared::{Prepared, Trouble};
 use super::rows::{Kind, RowRef, dedup};
 use super::txn::{Beside, Txn, Update};
 use crate::resp::{Code, Reply, ReplyError};
-use crate::schema::{PLAIN_HASH, PLAIN_STRING, Table, TableId};
+use crate::schema::{PLAIN_HASH, PLAIN_STRING, Schema, Table, TableId};
 use destage_core::{Access, Input, UnitId};
 
 /// What Redis says of a command that does not fit what its key holds.
@@ -85,10 +85,13 @@ impl Prepared {
     }
 
     /// Whether it changes rows: its write group must be admitted.
-    pub(super) fn changes_rows(&self, plain: Option<TableId>) -> bool {
-        let is_deadline = matches!(self.verb, Verb::Expire | Verb::Persist | Verb::GetEx);
-        let is_of_row = |&(table, _): &(TableId, _)| Some(table) != plain;
-        !is_deadline && (plain.is_none() || self.key_list.iter().any(is_of_row))
+    pub(super) fn changes_rows(&self, schema: &Schema) -> bool {
+        if matches!(self.verb, Verb::Expire | Verb::Persist | Verb::GetEx) {
+            // A deadline is of the copy, but the end of a row is a part of it.
+            return schema.rows_end && schema.table(self.key_list[0].0).ttl.is_some();
+        }
+        let is_of_row = |&(table, _): &(TableId, _)| Some(table) != schema.plain;
+        schema.plain.is_none() || self.key_list.iter().any(is_of_row)
     }
 }
 
@@ -100,12 +103,20 @@ impl Context<'_> {
     }
 
     /// Changes columns of a row or a plain key.
-    pub(super) fn write(&mut self, table: &Table, unit: UnitId, sets: Vec<(usize, Update)>) {
+    ///
+    /// # Errors
+    /// The row has ended, and may not be replaced.
+    pub(super) fn write(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        sets: Vec<(usize, Update)>,
+    ) -> Result<(), Trouble> {
         if self.schema.plain == Some(table.id) {
-            self.txn.set_beside(self.rows, table, unit, &sets)
-        } else {
-            self.txn.set(self.rows, table, unit, sets)
+            self.txn.set_beside(self.rows, table, unit, &sets);
+            return Ok(());
         }
+        self.put(table, unit, sets)
     }
 
     /// Deletes a row or a plain key that exists.
@@ -231,11 +242,10 @@ impl Context<'_> {
         let run = fields.encode();
         drop(fields);
         if is_empty {
-            self.remove(table.id, unit)
-        } else {
-            self.write(table, unit, vec![(PLAIN_HASH, Update::To(run))])
+            self.remove(table.id, unit);
+            return Ok(());
         }
-        Ok(())
+        self.write(table, unit, vec![(PLAIN_HASH, Update::To(run))])
     }
 }
 

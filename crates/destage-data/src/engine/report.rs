@@ -41,6 +41,7 @@ impl Engine {
             self.sessions.iter().map(|s| (s.output_bytes() + s.inbox.len()) as u64).sum();
         report.derived = Some(self.derived.report());
         report.once = Some(self.once.report());
+        report.ended = self.report_ended();
         let listening = self.freshness.listening();
         report.invalidation = Some(listening.report());
         report.warnings.extend(listening.warning());

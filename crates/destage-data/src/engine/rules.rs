@@ -37,7 +37,7 @@ impl<'a> Rules<'a> {
             for name in self.settings(table).triggers.iter().flatten() {
                 tables.extend(self.schema.find(name.as_bytes()).map(|table| table.id));
             }
-            if op == Op::Delete || is_structural {
+            if op.removes() || is_structural {
                 self.add_cascades(table, &mut tables);
             }
         }
@@ -138,7 +138,7 @@ impl<'a> Rules<'a> {
         let mut write = None;
         let mut single = true;
         for prepared in commands {
-            if prepared.category != Category::Write || !prepared.changes_rows(self.schema.plain) {
+            if prepared.category != Category::Write || !prepared.changes_rows(self.schema) {
                 continue;
             }
             let (bytes, ack, blind) = write.unwrap_or((GROUP_OVERHEAD as u32, Ack::Policy, true));

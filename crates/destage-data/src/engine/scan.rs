@@ -158,7 +158,7 @@ impl Engine {
         };
         let names: Vec<Vec<u8>> = keys
             .iter()
-            .filter(|key| is_usable(key))
+            .filter(|key| is_usable(key) && !self.is_known_to_have_ended(table, key))
             .map(|key| {
                 let mut name = Vec::new();
                 format_key(table, Reader::new(key), &mut name);

@@ -311,12 +311,17 @@ impl Context<'_> {
             Verb::GetEx => {
                 let value = self.cell(unit, column)?;
                 reply.bulk_or_null(value);
-                if value.is_some() {
+                let is_there = value.is_some();
+                if is_there && table.ttl.is_some() {
+                    if let Some(set) = self.end_set(table, unit, prepared.expire.change)? {
+                        self.put(table, unit, vec![set])?;
+                    }
+                } else if is_there {
                     self.change_deadline(table.id, unit, prepared.expire.change);
                 }
             }
             Verb::Set | Verb::MSet => {
-                self.set_strings(prepared, units);
+                self.set_strings(prepared, units)?;
                 reply.ok();
             }
             Verb::MSetNx => return self.set_all_absent(prepared, units, reply),
@@ -331,7 +336,16 @@ impl Context<'_> {
     }
 
     /// Sets each key's value, and its deadline.
-    fn set_strings(&mut self, prepared: &Prepared, units: &[UnitId]) {
+    fn set_strings(&mut self, prepared: &Prepared, units: &[UnitId]) -> Result<(), Trouble> {
+        let schema = self.schema;
+        let mut ends = Vec::new();
+        if schema.rows_end {
+            // Before anything is changed.
+            for ((table, _), &unit) in prepared.keys().zip(units) {
+                ends.push(self.end_set(schema.table(table), unit, prepared.expire.change)?);
+            }
+        }
+        let mut ends = ends.into_iter();
         for (((table, _), (column, value)), &unit) in
             prepared.keys().zip(prepared.sets()).zip(units)
         {
@@ -339,9 +353,14 @@ impl Context<'_> {
             if self.is_plain(unit) {
                 sets.push((PLAIN_HASH, Update::Null));
             }
-            self.write(self.schema.table(table), unit, sets);
-            self.change_deadline(table, unit, prepared.expire.change);
+            sets.extend(ends.next().flatten());
+            let table = schema.table(table);
+            self.write(table, unit, sets)?;
+            if table.ttl.is_none() {
+                self.change_deadline(table.id, unit, prepared.expire.change);
+            }
         }
+        Ok(())
     }
 
     fn set_if(
@@ -361,7 +380,7 @@ impl Context<'_> {
             (false, false) => reply.null(),
         }
         if is_done {
-            self.set_strings(prepared, units);
+            self.set_strings(prepared, units)?;
         }
         Ok(())
     }
@@ -377,7 +396,7 @@ impl Context<'_> {
             is_done &= !self.is_set(unit, column)?;
         }
         if is_done {
-            self.set_strings(prepared, units);
+            self.set_strings(prepared, units)?;
         }
         reply.integer(i64::from(is_done));
         Ok(())
@@ -442,8 +461,7 @@ impl Context<'_> {
         let canonical = canonical.map_err(|error| unfit(table, column, value, &error.0))?;
         reply(&canonical);
         let sets = vec![(column, Update::To(canonical.into_owned()))];
-        self.write(table, unit, sets);
-        Ok(())
+        self.write(table, unit, sets)
     }
 
     /// Whether a key holds anything that SETNX leaves alone.

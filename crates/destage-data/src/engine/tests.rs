@@ -9,6 +9,7 @@ mod client;
 mod client_wait;
 mod command;
 mod derived;
+mod ended;
 mod halts;
 mod history;
 mod leased;

@@ -292,7 +292,7 @@ impl Txn {
                 _ => true,
             }
         });
-        (earlier.op != Op::Delete && fits && (is_last || !structural)).then_some(index)
+        (!earlier.op.removes() && fits && (is_last || !structural)).then_some(index)
     }
 
     /// Deletes a row that exists.
@@ -301,7 +301,7 @@ impl Txn {
         let behind = self.behind_dml();
         let count = self.changes.len();
         let last = self.changes.last().filter(|last| count > behind && last.unit == unit);
-        let op = last.map(|last| last.op).filter(|op| *op != Op::Delete);
+        let op = last.map(|last| last.op).filter(|op| !op.removes());
         if op.is_some() {
             self.pop();
         }
@@ -310,6 +310,12 @@ impl Txn {
             return self.stage(unit, None, None);
         }
         let place = self.push(unit, table, Op::Delete, Vec::new());
+        self.stage(unit, None, Some(place));
+    }
+
+    /// Deletes a row that has ended, unless the origin finds it prolonged: its column, and the time that it is compared with.
+    pub(crate) fn end(&mut self, table: TableId, unit: UnitId, end: (usize, Update)) {
+        let place = self.push(unit, table, Op::End, vec![end]);
         self.stage(unit, None, Some(place));
     }
 

@@ -83,7 +83,7 @@ const SERVERS: [ServerMetric; 5] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-const METRICS: [Metric; 23] = [
+const METRICS: [Metric; 26] = [
     Metric::gauge("destage_replicas_copies", "So many servers hold a write before it is acknowledged", |r| r.replicas.as_ref().map(|l| l.copies as f64)),
     Metric::gauge("destage_replicas_ready", "Servers of the log that take writes", |r| r.replicas.as_ref().map(|l| l.servers_ready as f64)),
     Metric::gauge("destage_replicas_owned", "1 while this server owns the log", |r| r.replicas.as_ref().map(|l| flag(l.owned_here))),
@@ -102,6 +102,9 @@ const METRICS: [Metric; 23] = [
     Metric::gauge("destage_once_bytes", "Memory of these tokens", |r| r.once.as_ref().map(|o| o.bytes as f64)),
     Metric::counter("destage_once_replayed_total", "Commands sent again and answered as the first time", |r| r.once.as_ref().map(|o| o.replayed_total as f64)),
     Metric::counter("destage_once_refused_total", "Commands refused since there was no room for their tokens", |r| r.once.as_ref().map(|o| o.refused_total as f64)),
+    Metric::counter("destage_ended_rows_total", "Rows that had ended and whose deletion was journaled", |r| r.ended.as_ref().map(|e| e.ended_total as f64)),
+    Metric::gauge("destage_ended_rows_kept", "Rows that have ended and to which rows of other tables refer", |r| r.ended.as_ref().map(|e| e.kept as f64)),
+    Metric::counter("destage_ended_rows_refused_total", "Deletions of rows that had ended which the origin refused", |r| r.ended.as_ref().map(|e| e.refused_total as f64)),
     Metric::gauge("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.as_ref().map(|i| i.tables as f64)),
     Metric::gauge("destage_invalidation_listening", "Whether the origin is heard telling it", |r| r.invalidation.as_ref().map(|i| flag(i.listening))),
     Metric::counter("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.as_ref().map(|i| i.notifications_total as f64)),
@@ -118,13 +121,14 @@ mod tests {
     #[test]
     fn what_a_report_speaks_of_is_exported_with_its_help_and_nothing_else_is() {
         let text = Exporter::new(EXPORTS).render(&Report::default());
-        for family in ["derived", "once", "invalidation", "domain", "halted", "replica"] {
+        for family in ["derived", "ended", "once", "invalidation", "domain", "halted", "replica"] {
             assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
         }
         assert!(text.contains("destage_policy_info{"), "{text}");
         let mut report = Report {
             derived: Some(Default::default()),
             once: Some(Default::default()),
+            ended: Some(Default::default()),
             invalidation: Some(Default::default()),
             replicas: Some(ReplicasReport {
                 servers: vec![ReplicaReport {

@@ -25,7 +25,9 @@ mod workers;
 
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
-use crate::origins::{Applied, Keys, Notices, Origin, OriginError, ParkedGroup, Watermarks};
+use crate::origins::{
+    Applied, EndedKeys, Keys, Notices, Origin, OriginError, ParkedGroup, Watermarks,
+};
 use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
 use destage_core::{BatchId, Lsn};
@@ -55,6 +57,8 @@ enum Event {
     Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
     /// A page of keys was read, or not.
     Scanned { request: u64, result: Result<(Keys, Watermarks), OriginError> },
+    /// Keys of rows that have ended were read, or not.
+    Ended { request: u64, result: Result<EndedKeys, OriginError> },
     /// Keys were reserved, or not.
     KeysReserved { request: u64, result: Result<Vec<i64>, OriginError> },
     /// The query of a derived key ended.

@@ -418,6 +418,10 @@ impl Server {
             Io::Scan { request, table, after, limit } => {
                 self.reads.send(ReadJob::Scan { request, table, after, limit }).expect(alive);
             }
+            Io::Ended { request, table, after, times, limit } => {
+                let job = ReadJob::Ended { request, table, after, times, limit };
+                self.reads.send(job).expect(alive);
+            }
             Io::NextKeys { request, table, count } => {
                 self.reads.send(ReadJob::NextKeys { request, table, count }).expect(alive);
             }
@@ -468,6 +472,7 @@ impl Server {
                 }
             }
             Event::Scanned { request, result } => self.engine.scanned(now, request, result),
+            Event::Ended { request, result } => self.engine.ended(now, request, result),
             Event::KeysReserved { request, result } => {
                 self.engine.keys_reserved(now, request, result);
             }

@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
 use crate::domains::Partition;
-use crate::engine::{Engine, StartReport};
+use crate::engine::{Engine, SKEW_MS_MAX, StartReport, ahead_ms, warn_of_skew};
 use crate::origins::{self, Listener, Origin, Watermarks, Writer};
 use crate::schema::{Schema, TableId};
 use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
@@ -123,6 +123,7 @@ pub(super) fn start(
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
+    check_clock(&*origin, &schema, &clock)?;
     let listener = origin.listener(&schema)?;
     Ok(Started {
         clock,
@@ -195,11 +196,28 @@ fn declare_sets(settings: &Settings, schema: &mut Schema) -> Result<(), String> 
 fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
     schema.map_keys(&settings.mappings)?;
     schema.let_copies_expire(|name| settings.tables.get(name).is_some_and(|t| t.copies_expire));
+    schema.let_rows_end(&settings.tables)?;
     match &settings.unmapped {
         Unmapped::Reject => Ok(()),
         Unmapped::Cache => schema.serve_plain_keys(&[]),
         Unmapped::Prefixes(prefixes) => schema.serve_plain_keys(prefixes),
     }
+}
+
+/// Tells of clocks that differ, where rows end by them.
+fn check_clock(origin: &dyn Origin, schema: &Schema, clock: &Clock) -> Result<(), ServeError> {
+    if !schema.rows_end {
+        return Ok(());
+    }
+    let now_ms = || clock.now().0.cast_signed() / 1_000_000;
+    let mut reader = origin.reader()?;
+    let asked = now_ms();
+    let origin_ms = reader.clock_ms()?;
+    let ahead = ahead_ms([asked, now_ms()], origin_ms);
+    if ahead.abs() > SKEW_MS_MAX {
+        warn_of_skew(ahead);
+    }
+    Ok(())
 }
 
 /// Begins the recording that was asked for.

@@ -198,6 +198,7 @@ impl Destager {
             })?;
             sum.changes += applied.changes;
             sum.rows += applied.rows;
+            sum.kept += applied.kept;
             expected = part.last().map_or(expected, |last| last.lsn);
             if shown.elapsed() >= HEARTBEAT_EVERY {
                 shown = Instant::now();
@@ -338,6 +339,7 @@ impl Packed {
 pub(super) enum ReadJob {
     Fetch(Vec<FetchJob>),
     Scan { request: u64, table: TableId, after: Option<Box<[u8]>>, limit: usize },
+    Ended { request: u64, table: TableId, after: Option<Box<[u8]>>, times: [i64; 2], limit: usize },
     NextKeys { request: u64, table: TableId, count: u32 },
     Query { job: u64, query: usize, values: Box<[u8]>, until: Instant },
 }
@@ -383,6 +385,12 @@ impl Fetcher {
                 let table = schema.table(table);
                 let result = self.with_reader(|r| r.scan(table, after.as_deref(), limit));
                 Event::Scanned { request, result }
+            }
+            ReadJob::Ended { request, table, after, times, limit } => {
+                let table = schema.table(table);
+                let after = after.as_deref();
+                let result = self.with_reader(|r| r.ended(&schema, table, after, times, limit));
+                Event::Ended { request, result }
             }
             ReadJob::NextKeys { request, table, count } => {
                 let table = schema.table(table);

@@ -50,7 +50,7 @@ mod writer;
 
 pub use crate::error::{OriginError, Stage};
 pub use invalidation::{ChangedRows, ForeignChanges, InvalidationChange, Listener, Notices};
-pub use reader::{ALL_DOMAINS, Keys, Range, Reader, Snapshot, Watermarks, decided_of};
+pub use reader::{ALL_DOMAINS, EndedKeys, Keys, Range, Reader, Snapshot, Watermarks, decided_of};
 pub use writer::{Applied, Claim, GroupRef, Mark, Owner, ParkedGroup, WriteClaim, Writer};
 
 use crate::schema::{Schema, Table};

@@ -86,6 +86,17 @@ impl Range<'_> {
     }
 }
 
+/// Keys of rows that have ended, see [`crate::ttl`].
+#[derive(Debug, Default)]
+pub struct EndedKeys {
+    /// In key order. With each, whether rows of other tables are known to refer to its row, so that it cannot be deleted.
+    pub keys: Vec<(Box<[u8]>, bool)>,
+    /// The origin's clock, in milliseconds since 1970.
+    pub clock_ms: i64,
+    /// Their rows had ended at this time, which lies in the past by the origin's clock, too.
+    pub cutoff_ms: i64,
+}
+
 /// A connection for reads.
 pub trait Reader: Send {
     /// The rows of `keys` (encoded key cells) with the watermarks of the same snapshot, in one statement.
@@ -126,6 +137,31 @@ pub trait Reader: Send {
     ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
         let _ = equal;
         Err(no_ranges(table))
+    }
+
+    /// The origin's clock, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Denied`] where rows do not end.
+    fn clock_ms(&mut self) -> Result<i64, OriginError> {
+        Err(no_ends())
+    }
+
+    /// Up to `limit` encoded keys greater than `after`, in the order of `scan`, of rows of a table that ended at `cutoff_ms`
+    /// or before, and by the origin's clock `margin_ms` ago or before.
+    ///
+    /// # Errors
+    /// As for `clock_ms`.
+    fn ended(
+        &mut self,
+        schema: &Schema,
+        table: &Table,
+        after: Option<&[u8]>,
+        [cutoff_ms, margin_ms]: [i64; 2],
+        limit: usize,
+    ) -> Result<EndedKeys, OriginError> {
+        let _ = (schema, table, after, cutoff_ms, margin_ms, limit);
+        Err(no_ends())
     }
 
     /// Reserves `count` new values of the table's generated key; the first one is returned. They are consecutive where the
@@ -176,4 +212,8 @@ pub trait Reader: Send {
 fn no_ranges(table: &Table) -> OriginError {
     let message = format!("this kind of origin does not serve sets over {}", table.name);
     OriginError::new(Fault::Denied, message)
+}
+
+fn no_ends() -> OriginError {
+    OriginError::new(Fault::Denied, "this kind of origin has no rows that end")
 }

@@ -140,6 +140,7 @@ pub fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> String 
             Op::Insert => "insert",
             Op::Update => "update",
             Op::Delete => "delete",
+            Op::End => "end",
         };
         (table.name.as_str(), op)
     });

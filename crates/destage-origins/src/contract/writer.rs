@@ -53,6 +53,8 @@ pub struct Applied {
     pub changes: u64,
     /// Rows that were written for them; 0 if the batch turned out to have landed before.
     pub rows: u64,
+    /// Rows that were to end and that the origin does not let go.
+    pub kept: u64,
 }
 
 /// A group stored at the origin because it was rejected.
@@ -93,6 +95,9 @@ pub trait Writer: Send {
     /// whatever happens, the origin holds all groups up to its watermark and nothing of those behind it. One of several
     /// domains is one transaction, which moves all their watermarks; it is sent where [`super::Origin::has_domains`] says
     /// so.
+    ///
+    /// A group that does nothing but end rows ([`crate::change::Op::End`]) is never rejected when it is sent by itself: where
+    /// the origin does not let the row go, as for a foreign key that refers to it, the group is passed without effect.
     ///
     /// # Errors
     /// [`Fault::Rejected`]: the data of some group were refused (also: an update or delete that met no row); groups before

@@ -195,6 +195,12 @@ impl Queries {
                 return Err(format!("the key has no parameter {{{name}}}"));
             }
         }
+        let ends = |name: &&String| schema.find(name.as_bytes()).is_some_and(|t| t.ttl.is_some());
+        if let Some(table) = settings.depends_on.iter().find(ends) {
+            return Err(format!(
+                "it reads {table}, whose rows end at a time (ttl): a result would show rows that have ended"
+            ));
+        }
         let parameters = names
             .into_iter()
             .map(|name| parameter(settings, schema, name))

@@ -14,7 +14,7 @@ pub(super) fn fold<'a>(
     row: usize,
     sets: &Sets<'a>,
 ) -> bool {
-    if bucket.op == Op::Delete || sets.is_empty() {
+    if bucket.op.removes() || sets.is_empty() {
         return false;
     }
     // A trigger that fires for updates would not fire for what has become a part of an insert.

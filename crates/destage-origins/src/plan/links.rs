@@ -75,7 +75,7 @@ impl Links {
             let last = self.of(table.id);
             next = match change.op {
                 Op::Insert => last.delete.max(last.update),
-                Op::Delete => last.insert.max(last.update),
+                Op::Delete | Op::End => last.insert.max(last.update),
                 Op::Update => last.any(),
             };
         }
@@ -101,14 +101,14 @@ impl Links {
         let last = &mut self.last[usize::from(change.table.id.0)];
         let slot = match change.op {
             Op::Insert => &mut last.insert,
-            Op::Delete => &mut last.delete,
+            Op::Delete | Op::End => &mut last.delete,
             Op::Update => &mut last.update,
         };
         *slot = next.max(*slot);
         let mut noted = Vec::new();
         self.each_side(schema, change, |links, fk, child, side| {
             noted.extend(match links.tuple(change, fk, child, side) {
-                _ if change.op == Op::Delete => None,
+                _ if change.op.removes() => None,
                 Tuple::Null => None,
                 Tuple::Unknown => Some(links.hash(fk, child, side, &[])),
                 Tuple::Known(hash) => Some(hash),
@@ -155,7 +155,7 @@ impl Links {
         let (child_last, parent_last) = (self.of(child), self.of(fk.parent));
         match (side, change.op) {
             // The old value is unknown: any parent that goes or moves may be the one referred to.
-            (Side::Child, Op::Delete) => parent_last.delete.max(parent_last.update),
+            (Side::Child, Op::Delete | Op::End) => parent_last.delete.max(parent_last.update),
             (Side::Child, Op::Insert | Op::Update) => {
                 let gone = parent_last.delete.max(parent_last.update);
                 gone.max(match self.tuple(change, fk, child, side) {
@@ -169,7 +169,7 @@ impl Links {
                 Tuple::Unknown => child_last.insert.max(child_last.update),
                 Tuple::Known(_) => self.opposite(change, fk, child, side),
             },
-            (Side::Parent, Op::Delete | Op::Update) => child_last.any(),
+            (Side::Parent, Op::Delete | Op::End | Op::Update) => child_last.any(),
         }
     }
 

@@ -282,7 +282,7 @@ impl Writer for Memory {
             }
             let changes = state.change(schema, groups)?;
             self.advance(state, claim);
-            Ok(Applied { changes, rows: changes })
+            Ok(Applied { changes, rows: changes, kept: 0 })
         })
     }
 
@@ -349,7 +349,7 @@ impl Writer for Memory {
                 }
             }
             let changes = state.change(schema, groups)?;
-            Ok(Applied { changes, rows: changes })
+            Ok(Applied { changes, rows: changes, kept: 0 })
         })
     }
 }

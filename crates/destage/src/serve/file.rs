@@ -10,6 +10,7 @@ use destage_data::derived::QuerySettings;
 use destage_data::domains::COUNT_DEFAULT;
 use destage_data::mapping::MappingSettings;
 use destage_data::settings::{DocumentSettings, DomainSettings, Settings, TableSettings};
+use destage_data::ttl::TtlSettings;
 use destage_runtime::policy::parse_on_reject;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -38,15 +39,8 @@ struct TableSection {
     fields: BTreeMap<String, String>,
     required: Vec<String>,
     max_age: Option<String>,
-    ttl: TtlWord,
-}
-
-#[derive(Default, Deserialize, PartialEq)]
-#[serde(rename_all = "kebab-case")]
-enum TtlWord {
-    #[default]
-    Refuse,
-    CachedCopy,
+    /// "refuse", "cached-copy" or "column NAME".
+    ttl: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -198,7 +192,14 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
     let is_said = id.is_some() || !fields.is_empty() || !required.is_empty();
     let document = is_said.then_some(DocumentSettings { id, fields, required });
     let ack_origin = section.ack == AckWord::Origin;
-    let copies_expire = section.ttl == TtlWord::CachedCopy;
+    let (copies_expire, ttl) = match section.ttl.as_deref() {
+        None | Some("refuse") => (false, None),
+        Some("cached-copy") => (true, None),
+        Some(text) => {
+            let ttl = TtlSettings::parse(text);
+            (false, Some(ttl.map_err(|error| format!("[table.{name}]: ttl: {error}"))?))
+        }
+    };
     let blind = section.blind;
     Ok(TableSettings {
         blind,
@@ -207,6 +208,7 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         trigger_sets,
         max_age,
         copies_expire,
+        ttl,
         document,
     })
 }

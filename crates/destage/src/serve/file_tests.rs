@@ -5,6 +5,7 @@ use clap::FromArgMatches;
 use destage_core::{Acknowledge, Span, When};
 use destage_data::mapping::ShapeSettings;
 use destage_data::settings::Settings;
+use destage_data::ttl::TtlUnit;
 use destage_runtime::sockets::Listen;
 
 fn merged(text: &str, line: &[&str]) -> Settings {
@@ -84,6 +85,8 @@ fn table_sections_are_read() {
         ttl = "cached-copy"
         [table.items]
         triggers = { sets = ["updated_at", "version"] }
+        [table.sessions]
+        ttl = "column expires_at ms"
     "#;
     let tables = parse(text).map_err(|e| e.to_string()).ok().unwrap().tables;
     assert_eq!(
@@ -96,6 +99,12 @@ fn table_sections_are_read() {
     let items = TableSettings { triggers: Some(vec![]), trigger_sets, ..Default::default() };
     assert_eq!(tables["items"], items);
     assert_eq!(tables["prices"], TableSettings { copies_expire: true, ..Default::default() });
+    let ttl = TtlSettings { column: "expires_at".into(), unit: Some(TtlUnit::Milliseconds) };
+    assert_eq!(tables["sessions"], TableSettings { ttl: Some(ttl), ..Default::default() });
+    let wrong = parse("[table.t]\nttl = 'expires_at'").map_err(|e| e.to_string()).err().unwrap();
+    assert!(wrong.contains("[table.t]: ttl: 'expires_at' is none of"), "{wrong}");
+    let refused = parse("[table.t]\nttl = 'refuse'").map_err(|e| e.to_string()).ok().unwrap();
+    assert_eq!(refused.tables["t"], TableSettings::default());
 }
 
 #[test]
@@ -137,7 +146,7 @@ fn wrong_files_name_the_key_and_what_works() {
         ("table = 3", vec!["[table.NAME]"]),
         ("[table.t]\nblnd = true", vec!["[table.t]", "unknown field `blnd`", "`blind`"]),
         ("[table.t]\nack = 'disk'", vec!["[table.t]", "unknown variant `disk`", "`origin`"]),
-        ("[table.t]\nttl = 'row'", vec!["[table.t]", "unknown variant `row`", "`cached-copy`"]),
+        ("[table.t]\nttl = 'row'", vec!["[table.t]: ttl: 'row' is none", "\"cached-copy\""]),
         ("unmapped = 'keep'", vec!["'keep'", "--unmapped", "reject or cache"]),
         ("unmapped = ['keep:*', 'k?y:*']", vec!["'k?y:*'", "--unmapped", "one *, at its end"]),
         ("unmapped = ['*']", vec!["'*'", "--unmapped", "write cache"]),

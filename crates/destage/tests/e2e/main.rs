@@ -8,6 +8,7 @@ mod damage;
 mod derived;
 mod domains;
 mod early_claims;
+mod ended;
 mod exit_codes;
 mod fake_origin;
 mod full_disk;

@@ -183,7 +183,7 @@ impl Run<'_, '_> {
             }
             let deadline = context.deadline(from);
             let table = context.schema.table(context.rows.get(from).table);
-            context.write(table, to, sets);
+            context.write(table, to, sets)?;
             context.forget_deadline(to);
             context.remove(table.id, from);
             if deadline.is_some() {

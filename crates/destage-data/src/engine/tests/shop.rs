@@ -235,6 +235,7 @@ fn convert(change: &change::Change<'_>) -> Change {
             change::Op::Insert => Op::Insert,
             change::Op::Update => Op::Update,
             change::Op::Delete => Op::Delete,
+            change::Op::End => panic!("no rows end here"),
         },
         sets: sets.collect(),
     }

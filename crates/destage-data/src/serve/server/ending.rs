@@ -40,6 +40,7 @@ impl Server {
         }
         self.shell.stop_listening();
         let now = self.now();
+        self.engine.stop_ending();
         self.engine.drain(now);
         self.engine.resume(now);
         self.shell.drain(self.engine.undecided(), self.settings.drain_timeout);

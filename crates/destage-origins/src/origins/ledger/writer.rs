@@ -4,13 +4,14 @@
 //! are sent, all at once or one by one, is the database's.
 
 use super::{Dialect, Statement, parse_watermarks, unsigned};
+use crate::change::only_ends;
 use crate::contract::verdict::{check_floors, fenced, landed, outrun};
 use crate::contract::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim, Writer,
 };
 use crate::origins::bound::Bound;
 use crate::plan::{Plan, plan};
-use crate::schema::Schema;
+use crate::schema::{Schema, TableId};
 use destage_core::{DomainId, Fault, Lsn};
 use std::time::{Duration, Instant};
 
@@ -168,7 +169,13 @@ fn moves<D: Database + ?Sized>(claim: &WriteClaim<'_>) -> Vec<Statement> {
 
 /// What a plan does.
 pub(in crate::origins) fn applied(plan: &Plan<'_>) -> Applied {
-    Applied { changes: plan.changes as u64, rows: plan.rows() as u64 }
+    Applied { changes: plan.changes as u64, rows: plan.rows() as u64, kept: 0 }
+}
+
+/// Whether a group does nothing but end rows.
+fn ends_alone(schema: &Schema, bytes: &[u8]) -> bool {
+    let key_len = |id: TableId| schema.tables.get(usize::from(id.0)).map(|table| table.key_len);
+    only_ends(bytes, key_len)
 }
 
 fn planned<'a>(
@@ -214,6 +221,7 @@ impl<D: Database> SqlWriter<D> {
             let part = self.0.apply_some(schema, &claim, groups)?;
             sum.changes += part.applied.changes;
             sum.rows += part.applied.rows;
+            sum.kept += part.applied.kept;
             if let Some(last) = part.groups.checked_sub(1) {
                 mark.expected = groups[last].lsn;
             }
@@ -301,7 +309,7 @@ impl<D: Database> Writer for SqlWriter<D> {
         claim: &WriteClaim<'_>,
         groups: &[GroupRef<'_>],
     ) -> Result<Applied, OriginError> {
-        self.up_to_date(|writer| {
+        let applied = self.up_to_date(|writer| {
             if let [_] = claim.marks {
                 return writer.apply_all(schema, claim, groups);
             }
@@ -309,7 +317,16 @@ impl<D: Database> Writer for SqlWriter<D> {
                 (End::Committed, applied) => Ok(applied),
                 (End::Moved, _) => writer.landed(claim, groups).map(|_| Applied::default()),
             }
-        })
+        });
+        match (applied, groups) {
+            (Err(error), [group])
+                if error.fault == Fault::Rejected && ends_alone(schema, group.bytes) =>
+            {
+                tracing::debug!(reason = error.message, "the origin keeps a row that has ended");
+                self.park(claim, None).map(|()| Applied { changes: 1, rows: 0, kept: 1 })
+            }
+            (applied, _) => applied,
+        }
     }
 
     fn park(

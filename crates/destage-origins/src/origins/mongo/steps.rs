@@ -87,6 +87,11 @@ fn step<'a>(
             }
         };
         let table = schema.table(change.table);
+        if change.op == Op::End {
+            let message =
+                "the end of a row is among the writes: the journal was written for another origin";
+            return Err(OriginError::new(Fault::Denied, message));
+        }
         let effect = match found.take() {
             None => first_effect(&change),
             Some(step) if (step.table, step.key) == (change.table, change.key) => {
@@ -110,7 +115,7 @@ fn first_effect<'a>(change: &Change<'a>) -> Effect<'a> {
     match change.op {
         Op::Insert => Effect::Insert(fields(change)),
         Op::Update => Effect::Update(fields(change)),
-        Op::Delete => Effect::Delete,
+        Op::Delete | Op::End => Effect::Delete,
     }
 }
 

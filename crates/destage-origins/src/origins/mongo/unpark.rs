@@ -84,7 +84,7 @@ pub(super) fn unpark(
     }
     take(connection, parked)?;
     end(connection, ours.epoch)?;
-    Ok(Applied { changes: groups.len() as u64, rows: u64::from(!groups.is_empty()) })
+    Ok(Applied { changes: groups.len() as u64, rows: u64::from(!groups.is_empty()), kept: 0 })
 }
 
 /// Brings a decision to an end that a crash has cut short: done if its document tells so, or else it never was.

@@ -209,11 +209,11 @@ impl MongoWriter {
                 "an insert into {} at {place} met a document with the same _id",
                 table.name
             )),
-            (None, Op::Update | Op::Delete) => {
+            (None, Op::Update | Op::Delete | Op::End) => {
                 let missed = missed(Some((table, op)), 1, 0);
                 Verdict::Refused(format!("failed to {APPLY} at {place}: {missed}"))
             }
-            (Some(_), Op::Update | Op::Delete) | (None, Op::Insert) => Verdict::Apply,
+            (Some(_), Op::Update | Op::Delete | Op::End) | (None, Op::Insert) => Verdict::Apply,
         })
     }
 
@@ -323,7 +323,7 @@ impl Writer for MongoWriter {
             let passed = passed(&state.watermarks(), mark.domain, last.lsn);
             tombstones.forget(&mut self.connection, passed)?;
         }
-        Ok(Applied { changes: groups.len() as u64, rows })
+        Ok(Applied { changes: groups.len() as u64, rows, kept: 0 })
     }
 
     fn park(

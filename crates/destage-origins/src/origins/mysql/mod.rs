@@ -8,6 +8,7 @@
 
 mod catalog;
 mod connection;
+mod ended;
 mod error;
 mod literal;
 mod query;

@@ -5,7 +5,7 @@ use super::literal::{push, push_binary, push_read, selected};
 use super::statements::push_matches;
 use super::tables::{self, WATERMARKS};
 use crate::cells;
-use crate::contract::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
+use crate::contract::{EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::bound::Bound;
 use crate::origins::ledger::parse_watermarks;
@@ -161,6 +161,21 @@ impl Reader for MysqlReader {
         Ok((count.unwrap_or(0), parsed(&found)))
     }
 
+    fn clock_ms(&mut self) -> Result<i64, OriginError> {
+        self.read_clock()
+    }
+
+    fn ended(
+        &mut self,
+        schema: &Schema,
+        table: &Table,
+        after: Option<&[u8]>,
+        times: [i64; 2],
+        limit: usize,
+    ) -> Result<EndedKeys, OriginError> {
+        self.read_ended(schema, table, after, times, limit)
+    }
+
     fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
         self.query_uses(query, schema)
     }
@@ -202,7 +217,7 @@ impl Reader for MysqlReader {
 }
 
 impl MysqlReader {
-    fn check_size(&self, what: &str, sql: &str) -> Result<(), OriginError> {
+    pub(super) fn check_size(&self, what: &str, sql: &str) -> Result<(), OriginError> {
         let bytes_max = self.connection.packet_bytes_max();
         if sql.len() <= bytes_max {
             return Ok(());
@@ -307,7 +322,7 @@ fn conditions(
 }
 
 /// Greater in the first column, or equal there and greater in the next one; the first alone may use an index.
-fn push_after(
+pub(super) fn push_after(
     out: &mut String,
     orders: &[String],
     key: &[Column],
@@ -355,7 +370,7 @@ fn is_ordered(column: &Column) -> bool {
 }
 
 /// An expression that sorts as keys do.
-fn ordered(name: &str, column: &Column) -> String {
+pub(super) fn ordered(name: &str, column: &Column) -> String {
     if is_ordered(column) {
         return name.to_owned();
     }
@@ -366,7 +381,7 @@ fn ordered(name: &str, column: &Column) -> String {
 }
 
 /// A column of the table's alias.
-fn qualified(expression: String) -> String {
+pub(super) fn qualified(expression: String) -> String {
     format!("t.{expression}")
 }
 
@@ -376,7 +391,7 @@ pub(super) fn parsed(rows: &[Texts]) -> Vec<(DomainId, Lsn)> {
 }
 
 /// The cells behind the watermarks; `None` where the first one, a key column, is NULL: there is no row.
-fn encoded_row(row: &Texts, columns: &[Column]) -> Option<Box<[u8]>> {
+pub(super) fn encoded_row(row: &Texts, columns: &[Column]) -> Option<Box<[u8]>> {
     let mut out = Vec::new();
     for (at, column) in columns.iter().enumerate() {
         let raw = row.get(at + 1).and_then(|value| value.as_deref());

@@ -7,12 +7,16 @@ use crate::contract::OriginError;
 use crate::origins::quote::shown_key;
 use crate::plan::Bucket;
 use crate::schema::{Column, Table};
+use crate::value::ColumnType;
 use destage_core::Fault;
+
+/// Of rows that end nobody knows whether they are left to delete.
+pub(super) const ANY: u64 = u64::MAX;
 
 /// One statement of a transaction.
 pub(super) struct Statement<'a> {
     pub(super) sql: String,
-    /// How many rows it must meet.
+    /// How many rows it must meet; [`ANY`]: it may be any number.
     pub(super) rows: u64,
     pub(super) target: Option<(&'a Table, Op)>,
 }
@@ -33,17 +37,19 @@ pub(super) fn push_bucket<'a>(
     } else {
         for row in 0..bucket.len() {
             let mut sql = match bucket.op {
-                Op::Delete => format!("DELETE FROM {}", table.sql_name),
+                Op::Delete | Op::End => format!("DELETE FROM {}", table.sql_name),
                 _ => format!("UPDATE {} SET ", table.sql_name),
             };
             let guard = match bucket.op {
                 Op::Delete => String::new(),
+                Op::End => has_ended(table, bucket, row)?,
                 _ => push_sets(&mut sql, table, bucket, row)?,
             };
             sql.push_str(" WHERE ");
             push_match(&mut sql, table, bucket.key(row))?;
             sql.push_str(&guard);
-            out.push(Statement { sql, rows: 1, target: Some((table, bucket.op)) });
+            let rows = if bucket.op == Op::End { ANY } else { 1 };
+            out.push(Statement { sql, rows, target: Some((table, bucket.op)) });
         }
     }
     if out[from..].iter().any(|statement| statement.sql.len() > bytes_max) {
@@ -130,6 +136,32 @@ fn push_sets(
         push(out, bucket.value(row, at), column)?;
     }
     Ok(guard)
+}
+
+/// What must hold for a row to have ended, besides its key.
+fn has_ended(table: &Table, bucket: &Bucket<'_>, row: usize) -> Result<String, OriginError> {
+    let mut guard = String::new();
+    for (at, target) in bucket.columns.iter().enumerate() {
+        let column = &table.columns[usize::from(target.column)];
+        guard.push_str(" AND ");
+        push_ended(&mut guard, &column.sql_name, column, bucket.value(row, at))?;
+    }
+    Ok(guard)
+}
+
+/// Appends the condition that a time has come. A date of zeros is none.
+pub(super) fn push_ended(
+    out: &mut String,
+    name: &str,
+    column: &Column,
+    cutoff: Cell<'_>,
+) -> Result<(), OriginError> {
+    out.push_str(&format!("{name} <= "));
+    push(out, cutoff, column)?;
+    if !matches!(column.ty, ColumnType::Int { .. }) {
+        out.push_str(&format!(" AND month({name}) > 0 AND dayofmonth({name}) > 0"));
+    }
+    Ok(())
 }
 
 /// Appends the condition that finds the row of a key.

@@ -7,6 +7,7 @@
 
 mod catalog;
 mod connection;
+mod ended;
 mod error;
 mod framed;
 mod invalidation;

@@ -5,7 +5,7 @@ use super::statements::{key_arrays, key_types, matches};
 use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
-use crate::contract::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
+use crate::contract::{EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::bound::Bound;
 use crate::origins::ledger::parse_watermarks;
@@ -142,6 +142,21 @@ impl Reader for PostgresReader {
         self.count_rows(table, equal)
     }
 
+    fn clock_ms(&mut self) -> Result<i64, OriginError> {
+        self.read_clock()
+    }
+
+    fn ended(
+        &mut self,
+        schema: &Schema,
+        table: &Table,
+        after: Option<&[u8]>,
+        times: [i64; 2],
+        limit: usize,
+    ) -> Result<EndedKeys, OriginError> {
+        self.read_ended(schema, table, after, times, limit)
+    }
+
     fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
         self.query_uses(query, schema)
     }
@@ -182,7 +197,7 @@ impl Reader for PostgresReader {
 }
 
 /// `unnest($1::int8[], ...)` over the key columns, from parameter `first` on.
-fn unnest(table: &Table, first: usize) -> String {
+pub(super) fn unnest(table: &Table, first: usize) -> String {
     let array = |(at, column): (usize, &Column)| {
         format!("${}::{}", first + at, Form::of(&column.ty, false).array().1)
     };
@@ -190,7 +205,7 @@ fn unnest(table: &Table, first: usize) -> String {
 }
 
 /// `k0, k1, ...`, each behind `prefix`.
-fn key_names(table: &Table, prefix: &str) -> String {
+pub(super) fn key_names(table: &Table, prefix: &str) -> String {
     (0..table.key_len).map(|at| format!("{prefix}k{at}")).collect::<Vec<_>>().join(", ")
 }
 

@@ -32,6 +32,18 @@ pub(super) fn bucket_sql(table: &Table, bucket: &Bucket<'_>) -> (String, Vec<Typ
         Op::Delete => {
             format!("DELETE FROM {} AS t USING {source} WHERE {}", table.sql_name, matches(table))
         }
+        Op::End => {
+            let mut sql = format!(
+                "DELETE FROM {} AS t USING {source} WHERE {}",
+                table.sql_name,
+                matches(table)
+            );
+            for (at, column) in targets(table, bucket) {
+                let time = casted(&format!("v.c{at}"), column);
+                sql.push_str(&format!(" AND t.{} <= {time}", column.sql_name));
+            }
+            sql
+        }
     };
     (sql, types)
 }

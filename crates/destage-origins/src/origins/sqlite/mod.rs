@@ -2,6 +2,7 @@
 
 mod catalog;
 mod checks;
+mod ended;
 mod error;
 mod example;
 mod query;

@@ -2,9 +2,9 @@
 
 use super::error::{classify, refused};
 use super::turns::Turns;
-use super::{query, tables, types};
+use super::{ended, query, tables, types};
 use crate::cells::{self, Cell};
-use crate::contract::{Keys, OriginError, Range, Reader, Snapshot, Watermarks};
+use crate::contract::{EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::quote::join;
 use crate::schema::{Column, Schema, Table};
@@ -100,6 +100,21 @@ impl Reader for SqliteReader {
                 count_rows(connection, table, equal).map_err(|error| classify(&error, &doing()))?;
             Ok((count, watermarks))
         })
+    }
+
+    fn clock_ms(&mut self) -> Result<i64, OriginError> {
+        self.read(ended::clock_ms)
+    }
+
+    fn ended(
+        &mut self,
+        schema: &Schema,
+        table: &Table,
+        after: Option<&[u8]>,
+        times: [i64; 2],
+        limit: usize,
+    ) -> Result<EndedKeys, OriginError> {
+        self.read(|connection| ended::read(connection, schema, table, after, times, limit))
     }
 
     fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
@@ -309,7 +324,7 @@ fn count_rows(
     Ok(count.cast_unsigned())
 }
 
-fn names(columns: &[Column]) -> String {
+pub(super) fn names(columns: &[Column]) -> String {
     join(columns.iter().map(|c| &c.sql_name), ", ")
 }
 

@@ -1,5 +1,6 @@
 //! Writes: what the ledger asks of a database, and the statements of a batch.
 
+use super::ended::has_ended;
 use super::error::{classify, classify_row};
 use super::query::dml_sql;
 use super::reader::key_condition;
@@ -264,7 +265,7 @@ fn write_row(
     row: usize,
 ) -> Result<(), OriginError> {
     let changed = execute_row(statement, table, bucket, row);
-    if matches!(changed, Ok(1)) {
+    if matches!((&changed, bucket.op), (Ok(1), _) | (Ok(0), Op::End)) {
         return Ok(());
     }
     let key = shown_key(bucket.key(row));
@@ -272,6 +273,7 @@ fn write_row(
         Op::Insert => "insert",
         Op::Update => "update",
         Op::Delete => "delete",
+        Op::End => "end",
     };
     let doing = format!("cannot {what} {}:{key}", table.name);
     match changed {
@@ -319,6 +321,15 @@ fn statement_text(table: &Table, bucket: &Bucket<'_>) -> String {
             format!("INSERT INTO {name} ({columns}) VALUES ({places})")
         }
         Op::Delete => format!("DELETE FROM {name} WHERE {}", key_condition(table, 1)),
+        Op::End => {
+            let ended = bucket.columns.iter().enumerate();
+            let ended = ended.map(|(i, t)| {
+                let column = column(t.column);
+                has_ended(&column.sql_name, column, i + 1)
+            });
+            let key = key_condition(table, width + 1);
+            format!("DELETE FROM {name} WHERE {key} AND {}", join(ended, " AND "))
+        }
         Op::Update => {
             let mut guards = String::new();
             let mut sets = Vec::with_capacity(width.max(1));

@@ -20,12 +20,8 @@ pub(super) fn create_database(server: &str) -> String {
     format!("{address}/{name}")
 }
 
-/// Runs SQL directly, past Destage; rows of values, NULL as `NULL`.
-///
-/// # Panics
-/// If the server refuses it.
-#[track_caller]
-pub(crate) fn mariadb(url: &str, sql: &str) -> Vec<Vec<String>> {
+/// The client of that database.
+pub(super) fn client(url: &str) -> Command {
     let (user, place) = url
         .strip_prefix("mysql://")
         .and_then(|rest| rest.split_once('@'))
@@ -38,6 +34,15 @@ pub(crate) fn mariadb(url: &str, sql: &str) -> Vec<Vec<String>> {
     command.args(["-h", host, "-P", port, "-u", user, "-D", database]);
     command.arg("--init-command=SET sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES'");
     command.arg("--default-character-set=utf8mb4").env("MYSQL_PWD", password);
-    let printed = output(command.args(["-e", sql]));
+    command
+}
+
+/// Runs SQL directly, past Destage; rows of values, NULL as `NULL`.
+///
+/// # Panics
+/// If the server refuses it.
+#[track_caller]
+pub(crate) fn mariadb(url: &str, sql: &str) -> Vec<Vec<String>> {
+    let printed = output(client(url).args(["-e", sql]));
     printed.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }

@@ -6,6 +6,7 @@
 pub(crate) mod certificates;
 pub(crate) mod database;
 pub(crate) mod ferretdb;
+pub(crate) mod held;
 pub(crate) mod mariadb;
 pub(crate) mod own_server;
 pub(crate) mod postgres;
@@ -22,6 +23,7 @@ pub(crate) mod small_disk;
 pub(crate) use certificates::Certificates;
 pub(crate) use database::Database;
 pub(crate) use destage_testkit::needs::{has, prepared, skip};
+pub(crate) use held::Held;
 pub(crate) use own_server::{Kind, OwnServer};
 pub(crate) use proxy::Proxy;
 pub(crate) use random::Random;

@@ -1,0 +1,402 @@
+//! Rows that end: not seen from the time on that their column holds ([`crate::ttl`]), and deleted at the origin later.
+//!
+//! What is seen is decided on by the cached row and the engine's time alone, so nothing has to happen at that moment. To
+//! delete them, the origin is asked for the keys of rows that have ended, page by page, and each becomes a write group that
+//! deletes the row if it still has ended when the group arrives there ([`Op::End`]). Such a group changes no cached row:
+//! that one is not seen any more, or was prolonged by another program and stays. A command that writes a row which has ended
+//! deletes it in the same way, and makes a new one.
+//!
+//! Another program may have prolonged a row since it was read. So the copy of a row is dropped when its end comes, and what
+//! is fetched then counts for a while ([`LOOK_AGAIN_AFTER`]).
+
+use super::command::Verb;
+use super::deadline::{Change, milliseconds, time_of, ttl_reply};
+use super::measured::Way;
+use super::perform::Context;
+use super::prepared::{Prepared, Trouble};
+use super::rows::Kind;
+use super::session::Session;
+use super::txn::Update;
+use super::{Engine, Io};
+use crate::cells::{Cell, Reader};
+use crate::change::{Op, Set};
+use crate::origins::{EndedKeys, OriginError};
+use crate::resp::{Reply, ReplyError};
+use crate::schema::{Schema, Table, TableId};
+use crate::ttl::Ttl;
+use destage_core::{Access, Lsn, Mode, Span, Time, UnitId};
+use destage_replicas_redis::Reach;
+use destage_runtime::status::EndedReport;
+
+/// Keys that are asked for at once.
+pub(super) const PAGE: usize = 500;
+/// A round over all tables begins so long after the one before.
+pub(super) const ROUND_EVERY: Span = Span::from_secs(10);
+/// While the origin refuses deletions, a round takes twice as long as the one before, up to 11 minutes.
+const REFUSED_ROUNDS_MAX: u32 = 6;
+/// What cannot go on now is looked at again after so long.
+const AGAIN_AFTER: Span = Span::from_secs(1);
+/// Only what has ended so long ago is deleted, by the clock here and by the origin's.
+const MARGIN_MS: i64 = 1_000;
+/// So many writes may wait for the origin before the next page is asked for.
+const BACKLOG_MAX: u64 = 5_000;
+/// What has ended is fetched again after so long, if anybody asks for it.
+pub(super) const LOOK_AGAIN_AFTER: Span = ROUND_EVERY;
+/// Clocks that differ by more are told of.
+pub(crate) const SKEW_MS_MAX: i64 = 1_000;
+
+/// By how many milliseconds this clock is ahead of the origin's, at least; negative: behind. The origin's was read at some time
+/// between the two times of this one, in milliseconds.
+pub(crate) fn ahead_ms([asked, told]: [i64; 2], origin_ms: i64) -> i64 {
+    let (least, most) = (asked.saturating_sub(origin_ms), told.saturating_sub(origin_ms));
+    least.max(0) + most.min(0)
+}
+
+/// Looking for rows that have ended.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    /// The tables whose rows end, and which of them it is at.
+    tables: Vec<TableId>,
+    at: usize,
+    /// Keys up to here were looked at.
+    after: Option<Box<[u8]>>,
+    /// The question under way, and when it was asked.
+    asked: Option<(u64, Time)>,
+    questions: u64,
+    due: Time,
+    /// The newest group that ends a row.
+    last: Lsn,
+    is_stopped: bool,
+    is_skew_told: bool,
+    skew_ms: i64,
+    /// Rows found in this round that cannot be deleted; and in the round before.
+    keeping: u64,
+    kept: u64,
+    ended: u64,
+    refused: u64,
+    /// The origin refused some of what the round before found, or this one; and how many rounds in a row it did.
+    is_refused: bool,
+    refused_rounds: u32,
+}
+
+impl Sweep {
+    pub(super) fn new(schema: &Schema) -> Self {
+        let ends = schema.tables.iter().filter(|table| table.ttl.is_some());
+        Self { tables: ends.map(|table| table.id).collect(), ..Self::default() }
+    }
+
+    /// When there is something to do at the latest.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let is_idle = self.tables.is_empty() || self.is_stopped || self.asked.is_some();
+        (!is_idle).then_some(self.due)
+    }
+
+    /// The origin did not let so many rows go. Each costs it a failed transaction, so they are tried again less and less often.
+    pub(super) fn refused(&mut self, now: Time, rows: u64) {
+        if rows > 0 {
+            self.refused += rows;
+            self.is_refused = true;
+            let rest = Span::from_nanos(ROUND_EVERY.as_nanos() << self.refused_rounds);
+            self.due = self.due.max(now + rest);
+        }
+    }
+
+    /// The first question of a round is asked.
+    fn begin_round(&mut self) {
+        let is_refused = std::mem::take(&mut self.is_refused);
+        self.refused_rounds =
+            if is_refused { (self.refused_rounds + 1).min(REFUSED_ROUNDS_MAX) } else { 0 };
+    }
+
+    fn report(&self) -> Option<EndedReport> {
+        (!self.tables.is_empty()).then(|| EndedReport {
+            tables: self.tables.len() as u64,
+            ended_total: self.ended,
+            kept: self.kept.max(self.keeping),
+            refused_total: self.refused,
+            clock_ahead_seconds: self.skew_ms as f64 / 1_000.0,
+        })
+    }
+
+    /// The table is looked through: on to the next one; true if that was the last of a round.
+    fn next_table(&mut self) -> bool {
+        self.after = None;
+        self.at = (self.at + 1) % self.tables.len();
+        if self.at == 0 {
+            self.kept = std::mem::take(&mut self.keeping);
+        }
+        self.at == 0
+    }
+}
+
+/// Whether a row has ended.
+pub(super) fn has_ended(schema: &Schema, table: TableId, row: &[u8], now: Time) -> bool {
+    let ttl = schema.tables.get(usize::from(table.0)).and_then(|table| table.ttl.as_ref());
+    let end = ttl.and_then(|ttl| ttl.end_of_row(row));
+    end.is_some_and(|end| end <= milliseconds(now))
+}
+
+impl Context<'_> {
+    /// Changes columns of a row; in the place of one that has ended a new one is made.
+    ///
+    /// # Errors
+    /// Rows of other tables may refer to the one that has ended, so that the origin may not let it go.
+    pub(super) fn put(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        sets: Vec<(usize, Update)>,
+    ) -> Result<(), Trouble> {
+        if let Some(ttl) = &table.ttl
+            && self.row(unit).is_none()
+            && self.txn.row(self.rows, unit).is_some()
+        {
+            if !table.referenced_by.is_empty() {
+                return Err(Trouble::Error(ReplyError::err(format!(
+                    "this row of {} has ended, and rows of other tables may refer to it: nothing was done; a new one can be \
+                     made once the origin has let the old one go",
+                    table.name
+                ))));
+            }
+            let cutoff = ttl.cutoff(milliseconds(self.now)).unwrap_or_default();
+            self.txn.end(table.id, unit, (ttl.column, Update::To(cutoff)));
+        }
+        self.txn.set(self.rows, table, unit, sets);
+        Ok(())
+    }
+
+    /// What a change of a row's end sets; nothing where that leaves it as it is.
+    ///
+    /// # Errors
+    /// The column holds no such time, or always holds one.
+    pub(super) fn end_set(
+        &self,
+        table: &Table,
+        unit: UnitId,
+        change: Change,
+    ) -> Result<Option<(usize, Update)>, Trouble> {
+        let Some(ttl) = &table.ttl else { return Ok(None) };
+        let column = &table.columns[ttl.column];
+        if let Some(at) = change.deadline(self.now) {
+            let value = ttl
+                .value(milliseconds(at))
+                .map_err(|why| ReplyError::err(format!("{}.{}: {why}", table.name, column.name)))?;
+            return Ok(Some((ttl.column, Update::To(value))));
+        }
+        let Some(row) = self.row(unit).filter(|_| change == Change::Never) else { return Ok(None) };
+        match Reader::new(row).nth(ttl.column) {
+            Some(Cell::Null) | None => Ok(None),
+            Some(_) if column.not_null => Err(Trouble::Error(ReplyError::err(format!(
+                "{}.{} is NOT NULL, so each row ends: give a time, or KEEPTTL",
+                table.name, column.name
+            )))),
+            Some(_) => Ok(Some((ttl.column, Update::Null))),
+        }
+    }
+
+    /// Performs a command on the end of a row; its reply is appended.
+    pub(super) fn perform_end(
+        &mut self,
+        table: &Table,
+        ttl: &Ttl,
+        unit: UnitId,
+        prepared: &Prepared,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
+        let is_there = self.row(unit).is_some();
+        let old = self.cell(unit, ttl.column)?.and_then(|value| ttl.end_of(value)).map(time_of);
+        let change = match prepared.verb {
+            Verb::Expire => {
+                let new = prepared.expire.change.deadline(self.now);
+                let is_done = new.is_some_and(|new| prepared.expire.conditions.allow(old, new));
+                (is_there && is_done).then_some(prepared.expire.change)
+            }
+            Verb::Persist => (is_there && old.is_some()).then_some(Change::Never),
+            verb => {
+                reply.integer(match (is_there, old) {
+                    (false, _) => -2,
+                    (true, None) => -1,
+                    (true, Some(at)) => ttl_reply(verb, at, self.now),
+                });
+                return Ok(());
+            }
+        };
+        if let Some(change) = change
+            && let Some(set) = self.end_set(table, unit, change)?
+        {
+            self.put(table, unit, vec![set])?;
+        }
+        reply.integer(i64::from(change.is_some()));
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Whether a row is cached that has ended.
+    pub(super) fn is_known_to_have_ended(&self, table: &Table, key: &[u8]) -> bool {
+        let unit = self.rows.find(table.id, key).filter(|_| table.ttl.is_some());
+        unit.is_some_and(|unit| self.rows.get(unit).kind == Kind::Row && !self.is_seen(table, unit))
+    }
+
+    /// Whether the cache shows a row there.
+    fn is_seen(&self, table: &Table, unit: UnitId) -> bool {
+        let row = self.rows.get(unit);
+        row.kind == Kind::Row && !has_ended(&self.schema, table.id, row.cells, self.now)
+    }
+
+    /// No further rows are looked for: the server ends.
+    pub(crate) fn stop_ending(&mut self) {
+        self.sweep.is_stopped = true;
+    }
+
+    /// Adds what is to be seen of rows that end.
+    pub(super) fn report_ended(&self) -> Option<EndedReport> {
+        self.sweep.report()
+    }
+
+    /// Whether groups may be written of which no client is in need: nothing is at a limit, and the origin takes them.
+    fn may_end(&self) -> bool {
+        let (status, limits) = (self.core.status(), &self.core.policy().limits);
+        // The mode follows only when the core is told of the time.
+        let has_room = status.dirty_bytes + status.pinned_bytes < limits.dirty_bytes_low
+            && status.journal_bytes < limits.journal_bytes_max / 4 * 3;
+        has_room
+            && status.mode == Mode::Normal
+            && !status.origin_down
+            && !status.paused
+            && !self.measured.is_failing()
+            && !self.measured.is_journal_full()
+            && self.measured.reach() == Reach::Whole
+            && !self.core.is_halted()
+    }
+
+    /// Asks the origin for the next rows that have ended, if it is time to.
+    pub(super) fn look_for_ended(&mut self) {
+        if self.sweep.next_timeout().is_none_or(|due| due > self.now) {
+            return;
+        }
+        // What was found last is to be gone before it is looked for again.
+        let is_first = self.sweep.at == 0 && self.sweep.after.is_none();
+        let is_early = is_first && self.core.decided() < self.sweep.last;
+        if is_early || self.core.undecided() > BACKLOG_MAX || !self.may_end() {
+            self.sweep.due = self.now + AGAIN_AFTER;
+            return;
+        }
+        if is_first {
+            self.sweep.begin_round();
+        }
+        self.sweep.questions += 1;
+        self.sweep.asked = Some((self.sweep.questions, self.now));
+        self.jobs.push(Io::Ended {
+            request: self.sweep.questions,
+            table: self.sweep.tables[self.sweep.at],
+            after: self.sweep.after.clone(),
+            times: [milliseconds(self.now) - MARGIN_MS, MARGIN_MS],
+            limit: PAGE,
+        });
+    }
+
+    /// Keys of rows that have ended came, or not.
+    pub fn ended(&mut self, now: Time, request: u64, result: Result<EndedKeys, OriginError>) {
+        self.now = self.now.max(now);
+        let asked = self.sweep.asked.take_if(|(asked, _)| *asked == request);
+        let Some((_, asked_at)) = asked else { return };
+        let schema = self.schema.clone();
+        let table = schema.table(self.sweep.tables[self.sweep.at]);
+        match result {
+            Err(error) => {
+                self.measured.read_failed(self.now, &table.name, &error);
+                // Another table may be asked for meanwhile.
+                self.sweep.next_table();
+                self.sweep.due = self.now + ROUND_EVERY;
+            }
+            Ok(page) => {
+                self.measured.origin_works(Way::Read);
+                self.tell_skew(asked_at, page.clock_ms);
+                let is_last = page.keys.len() < PAGE;
+                let is_through = self.end_rows(table, &page);
+                self.sweep.due = match () {
+                    () if !is_through => self.now + AGAIN_AFTER,
+                    () if is_last && self.sweep.next_table() => self.now + ROUND_EVERY,
+                    () => self.now,
+                };
+            }
+        }
+        self.pump();
+        self.run_ready();
+    }
+
+    /// Writes a group for each of these rows that can be deleted; false if it has to stop before the last.
+    fn end_rows(&mut self, table: &Table, page: &EndedKeys) -> bool {
+        let Some(ttl) = &table.ttl else { return true };
+        // By this clock, which may have been behind when the origin was asked, they have ended, too.
+        let cutoff_ms = page.cutoff_ms.min(milliseconds(self.now));
+        let Ok(cutoff) = ttl.cutoff(cutoff_ms) else { return true };
+        for (key, is_referenced) in &page.keys {
+            let unit = self.rows.find(table.id, key);
+            // What its newest writes make of the row is not known to the origin yet.
+            let is_dirty = unit.is_some_and(|unit| self.core.is_dirty(unit));
+            // Another program has made it end earlier: clients are to see that before it goes.
+            let is_stale = unit.is_some_and(|unit| self.is_seen(table, unit));
+            if *is_referenced {
+                self.sweep.keeping += 1;
+            } else if !is_dirty {
+                if !self.may_end() {
+                    return false;
+                }
+                if !is_stale {
+                    self.end_row(table.id, key, (ttl.column, &cutoff));
+                }
+                if let Some(unit) = unit {
+                    self.invalidate(unit);
+                }
+            }
+            self.sweep.after = Some(key.clone());
+        }
+        true
+    }
+
+    fn end_row(&mut self, table: TableId, key: &[u8], (column, cutoff): (usize, &[u8])) {
+        let writer = self.log.begin();
+        writer.begin(table, Op::End, key);
+        writer.set(column, Set::To(Cell::Value(cutoff)));
+        if self.log.check().is_err() {
+            return;
+        }
+        let mut session = Session::default();
+        self.append_group(&mut session, &[], Access::Back);
+        self.sweep.last = session.last_write;
+        self.sweep.ended += 1;
+    }
+
+    fn tell_skew(&mut self, asked_at: Time, origin_ms: i64) {
+        self.sweep.skew_ms = ahead_ms([asked_at, self.now].map(milliseconds), origin_ms);
+        let is_much = self.sweep.skew_ms.abs() > SKEW_MS_MAX;
+        if is_much && !self.sweep.is_skew_told {
+            warn_of_skew(self.sweep.skew_ms);
+        }
+        self.sweep.is_skew_told = is_much;
+    }
+}
+
+/// Tells of clocks that differ.
+pub(crate) fn warn_of_skew(ahead_ms: i64) {
+    tracing::warn!(
+        ahead_ms,
+        "the clock of this process and the origin's differ by so much (negative: the origin's is ahead). Rows end by this \
+         process' clock, and are deleted at the origin once both say so: set both right, as by NTP, and restart"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_answer_makes_no_clock_wrong() {
+        assert_eq!(ahead_ms([10_000, 15_000], 12_000), 0);
+        assert_eq!(ahead_ms([10_000, 15_000], 4_000), 6_000);
+        assert_eq!(ahead_ms([10_000, 15_000], 70_000), -55_000);
+        assert_eq!(ahead_ms([i64::MAX, i64::MAX], i64::MIN), i64::MAX);
+    }
+}

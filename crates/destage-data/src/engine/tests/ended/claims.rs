@@ -1,0 +1,235 @@
+//! Single claims about rows that end.
+
+use super::{ENDS, ITEM, TAG, World, encode, schema, shop};
+use crate::cells::Reader;
+use crate::engine::Io;
+use crate::schema::TableId;
+use destage_engine::Drive;
+
+/// A row is prolonged by another program while what is to delete it is on its way.
+fn prolonged(unsafe_ends_all: bool) -> World {
+    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    world.model.unsafe_ends_all = unsafe_ends_all;
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+    world.run(100);
+    world.pass(2_000);
+    assert_eq!(world.told("HGET item:1 tag"), "$-1");
+    while !world.ios.iter().any(|io| matches!(io, Io::Ended { .. })) {
+        world.pass(1_000);
+    }
+    world.origin_does();
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("9000000".into());
+    world.run(5_000);
+    assert_eq!(world.report().ended_total, 1);
+    world
+}
+
+#[test]
+fn a_deletion_that_does_not_look_at_the_row_again_is_noticed() {
+    let mut world = prolonged(true);
+    assert_eq!((world.model.deleted, world.told("HGET item:1 tag").as_str()), (1, "$-1"));
+}
+
+#[test]
+fn a_row_that_was_prolonged_elsewhere_is_not_deleted_and_is_seen_again() {
+    let mut world = prolonged(false);
+    assert_eq!(world.model.deleted, 0);
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b", "its copy was dropped with the deletion");
+}
+
+#[test]
+fn a_copy_is_read_anew_once_its_row_ends_and_now_and_then_after_that() {
+    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    assert_eq!(world.told("PTTL item:1"), ":500");
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("1002000".into());
+    // What is cached is used until then.
+    assert_eq!(world.told("PTTL item:1"), ":500");
+    world.pass(600);
+    assert_eq!(world.told("PTTL item:1"), ":1400");
+    world.pass(1_500);
+    assert_eq!(world.told("EXISTS item:1"), ":0");
+    let ends = &mut world.model.rows.get_mut(&1).unwrap()[ENDS];
+    *ends = None;
+    assert_eq!(world.told("EXISTS item:1"), ":0", "what was read last counts for a while");
+    world.pass(10_000);
+    assert_eq!(world.told("EXISTS item:1"), ":1");
+    // So it is with what a client has written here.
+    world.told("PEXPIRE item:1 500");
+    world.run(100);
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = None;
+    world.pass(500);
+    assert_eq!(world.told("TTL item:1"), ":-1");
+}
+
+#[test]
+fn while_the_origin_is_away_what_has_ended_is_known_to_have() {
+    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    world.told("HGET item:1 tag");
+    world.is_away = true;
+    world.told("HSET item:2 tag c");
+    world.run(200);
+    world.pass(1_000);
+    let away = !world.engine.has_fetches();
+    world.engine.receive(world.now, world.client, &encode(&["EXISTS".into(), "item:1".into()]));
+    world.turn();
+    assert!(away && !world.engine.has_fetches(), "nobody waits for the origin");
+    world.settle();
+    let (ready, _) = world.engine.outgoing(world.client).unwrap();
+    assert_eq!(String::from_utf8_lossy(ready), ":0\r\n");
+}
+
+#[test]
+fn a_row_that_another_program_has_end_earlier_is_not_deleted_under_a_copy_that_is_seen() {
+    let mut world = World::new(&[(1, "b", Some(9_000_000))]);
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("5".into());
+    while world.looked == 0 {
+        world.run(1_000);
+    }
+    // The first look drops the copy alone.
+    assert_eq!((world.report().ended_total, world.model.deleted), (0, 0));
+    assert_eq!(world.told("HSET item:1 u x"), ":1", "it is read anew");
+    world.run(30_000);
+    assert_eq!(world.rejected, [""; 0]);
+    assert_eq!(world.model.rows[&1][3].as_deref(), Some("x"));
+}
+
+#[test]
+fn what_other_rows_may_refer_to_is_not_replaced_before_the_origin_has_let_it_go() {
+    let mut schema = schema();
+    schema.tables[shop::ITEM].referenced_by = vec![TableId(shop::CHILD as u16)];
+    let mut world = World::with(schema, &[(1, "b", Some(999)), (2, "c", None)]);
+    let told = world.told("HSET item:1 tag new");
+    assert!(told.starts_with("-ERR this row of item has ended"), "{told}");
+    assert_eq!(world.told("EXISTS item:1"), ":0");
+    assert_eq!(world.told("HSET item:2 tag new"), ":0");
+    world.run(30_000);
+    assert_eq!(world.told("HSET item:1 tag new"), ":1");
+}
+
+#[test]
+fn a_row_that_ended_stays_away_whatever_expire_says_and_hset_makes_a_new_one() {
+    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    world.told("HGET item:1 tag");
+    world.pass(600);
+    for command in
+        ["EXPIRE item:1 100", "PERSIST item:1", "DEL item:1", "HEXISTS item:1 tag", "HLEN item:1"]
+    {
+        assert_eq!(world.told(command), ":0", "{command}");
+    }
+    assert_eq!(world.told("TTL item:1"), ":-2");
+    assert_eq!(world.told("TYPE item:1"), "+none");
+    assert_eq!(world.told("HGETALL item:1"), "*0");
+    assert_eq!(world.told("HSET item:1 u new"), ":1");
+    assert_eq!(world.told("HMGET item:1 tag u note"), "*3 $-1 $3 new $-1");
+    world.restart();
+    assert_eq!(world.told("HMGET item:1 tag u note"), "*3 $-1 $3 new $-1");
+    world.run(30_000);
+    assert_eq!(world.rejected, [""; 0]);
+    assert_eq!(world.model.rows[&1][3].as_deref(), Some("new"));
+    assert_eq!((world.model.rows.len(), world.model.deleted), (1, 1));
+}
+
+#[test]
+fn rows_that_cannot_be_deleted_are_counted_and_hold_up_nothing() {
+    for hides_references in [false, true] {
+        let rows: Vec<_> = (0..1_200).map(|key| (key, "x", Some(1_000))).collect();
+        let mut world = World::new(&rows);
+        world.model.referenced = (0..1_200).filter(|key| key % 100 == 0).collect();
+        world.model.hides_references = hides_references;
+        world.told("HSET item:5000 tag v");
+        world.run(25_000);
+        assert_eq!(world.model.rows.len(), 13, "the twelve, and the new one");
+        let report = world.report();
+        if hides_references {
+            assert!(report.refused_total >= 12 && world.model.kept >= 12, "{report:?}");
+        } else {
+            assert_eq!((report.kept, report.refused_total), (12, 0));
+        }
+        assert!(world.engine.report().halted.is_empty());
+        assert_eq!(world.engine.report().destage.parked_groups, Some(0));
+        // They are tried again.
+        world.model.referenced.clear();
+        world.run(25_000);
+        assert_eq!(world.model.rows.keys().collect::<Vec<_>>(), [&5_000]);
+        assert_eq!(world.report().kept, 0);
+        assert_eq!(world.rejected, [""; 0]);
+    }
+}
+
+#[test]
+fn nothing_is_looked_for_while_the_origin_is_away_the_disk_full_or_the_server_ends() {
+    type Hinder = fn(&mut World, bool);
+    let away: Hinder = |world, on| world.is_away = on;
+    let full: Hinder = |world, on| world.engine.journal_full(on);
+    let paused: Hinder = |world, on| {
+        let now = world.now;
+        if on { world.engine.pause(now) } else { world.engine.resume(now) }
+    };
+    for hinder in [away, full, paused] {
+        let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+        world.run(200);
+        hinder(&mut world, true);
+        if world.is_away {
+            // It is noticed by a write.
+            world.told("HSET item:3 tag v");
+        }
+        world.run(20_000);
+        let looked = world.looked;
+        world.run(20_000);
+        // One question in a while finds out whether the origin answers again.
+        assert!(world.looked <= looked + 3, "{} {looked}", world.looked);
+        assert_eq!((world.model.deleted, world.report().ended_total), (0, 0));
+        hinder(&mut world, false);
+        world.run(40_000);
+        assert_eq!(world.model.deleted, 1);
+    }
+    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    world.engine.stop_ending();
+    world.run(30_000);
+    assert_eq!(world.looked, 0);
+}
+
+#[test]
+fn a_row_is_deleted_only_once_the_clock_of_the_origin_agrees() {
+    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    world.model.behind_ms = 30_000;
+    world.run(20_000);
+    assert_eq!((world.model.deleted, world.told("EXISTS item:1").as_str()), (0, ":0"));
+    assert!(world.report().clock_ahead_seconds > 29.0);
+    // And in the place of what has ended, a new row is made all the same.
+    world.told("HSET item:1 tag new");
+    world.run(30_000);
+    assert_eq!(world.rejected, [""; 0]);
+    assert_eq!(world.model.rows[&1][TAG].as_deref(), Some("new"));
+}
+
+#[test]
+fn deletions_that_a_kill_left_behind_come_once() {
+    let mut world = World::new(&[(1, "b", Some(999)), (2, "c", Some(999)), (3, "d", None)]);
+    while !world.ios.iter().any(|io| matches!(io, Io::Ended { .. })) {
+        world.pass(1_000);
+    }
+    world.origin_does();
+    assert_eq!(world.report().ended_total, 2);
+    world.restart();
+    world.run(30_000);
+    assert_eq!((world.model.rows.len(), world.model.deleted), (1, 2));
+}
+
+#[test]
+fn a_column_that_holds_no_such_time_is_told_and_nothing_is_done() {
+    let mut world = World::new(&[(1, "b", None)]);
+    assert_eq!(world.told("EXPIRE item:1 100"), ":1");
+    assert_eq!(world.told("TTL item:1"), ":100");
+    assert_eq!(world.told("HGET item:1 note"), "$7 1100000");
+    assert_eq!(world.told("EXPIRE item:1 50 GT"), ":0");
+    assert_eq!(world.told("EXPIREAT item:1 1"), ":1", "a time that has passed");
+    assert_eq!(world.told("EXISTS item:1"), ":0");
+    assert_eq!(world.told("HSET item:2 tag x note 5000000"), ":2");
+    assert_eq!(world.told("PEXPIRETIME item:2"), ":5000000");
+    assert_eq!(world.told("HDEL item:2 note"), ":1");
+    assert_eq!(world.told("TTL item:2"), ":-1");
+    let keys = Reader::new(&shop::key_cells(2)).count();
+    assert_eq!((keys, world.engine.schema().table(ITEM).key_len), (1, 1));
+}

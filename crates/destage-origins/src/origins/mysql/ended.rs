@@ -1,0 +1,59 @@
+//! Rows that have ended: their keys, and the server's clock.
+
+use super::literal::selected;
+use super::reader::{MysqlReader, encoded_row, ordered, push_after, qualified};
+use super::statements::push_ended;
+use crate::cells::Cell;
+use crate::contract::{EndedKeys, OriginError};
+use crate::origins::bound::Bound;
+use crate::origins::quote::join;
+use crate::schema::{Schema, Table};
+use crate::ttl::{cutoff_of, is_referenced};
+
+const CLOCK: &str =
+    "SELECT timestampdiff(MICROSECOND, '1970-01-01 00:00:00', utc_timestamp(6)) DIV 1000";
+
+impl MysqlReader {
+    pub(super) fn read_clock(&mut self) -> Result<i64, OriginError> {
+        let rows = self.connection.rows("read the clock", CLOCK)?;
+        let text = rows.first().and_then(|row| row.first()?.as_deref());
+        let clock = text.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        Ok(clock.unwrap_or(0))
+    }
+
+    pub(super) fn read_ended(
+        &mut self,
+        schema: &Schema,
+        table: &Table,
+        after: Option<&[u8]>,
+        times: [i64; 2],
+        limit: usize,
+    ) -> Result<EndedKeys, OriginError> {
+        let clock_ms = self.read_clock()?;
+        let (ttl, cutoff_ms, cutoff) = cutoff_of(table, times, clock_ms)?;
+        let (column, key) = (&table.columns[ttl.column], table.key());
+        let orders: Vec<String> =
+            key.iter().map(|c| ordered(&qualified(c.sql_name.clone()), c)).collect();
+        let mut sql = format!(
+            "SELECT ({}), {} FROM {} AS t WHERE ",
+            is_referenced(schema, table),
+            join(key.iter().map(|c| qualified(selected(c))), ", "),
+            table.sql_name
+        );
+        let name = qualified(column.sql_name.clone());
+        push_ended(&mut sql, &name, column, Cell::Value(&cutoff))?;
+        if let Some(after) = after {
+            sql.push_str(" AND ");
+            push_after(&mut sql, &orders, key, after)?;
+        }
+        sql.push_str(&format!(" ORDER BY {} LIMIT {limit}", join(&orders, ", ")));
+        let what = format!("look for rows of {} that have ended", table.name);
+        self.check_size(&what, &sql)?;
+        let found = self.connection.rows_within(&what, &sql, &mut Bound::rows(limit.max(1)))?;
+        let keys = found.iter().filter_map(|row| {
+            let referenced = row.first().and_then(|flag| flag.as_deref()) == Some(b"1");
+            encoded_row(row, key).map(|key| (key, referenced))
+        });
+        Ok(EndedKeys { keys: keys.collect(), clock_ms, cutoff_ms })
+    }
+}

@@ -1,0 +1,90 @@
+//! Rows that have ended: their keys, and the clock.
+
+use super::error::classify;
+use super::reader::names;
+use super::types;
+use crate::cells::{self, Cell};
+use crate::contract::{EndedKeys, OriginError};
+use crate::origins::quote::join;
+use crate::schema::{Column, Schema, Table};
+use crate::ttl::{Ttl, cutoff_of, is_referenced};
+use crate::value::ColumnType;
+use rusqlite::Connection;
+
+const CLOCK: &str = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
+
+/// The condition that the time in a column has come, which is compared with a parameter. What is no such time is none that
+/// ever comes.
+pub(super) fn has_ended(name: &str, column: &Column, parameter: usize) -> String {
+    match column.ty {
+        ColumnType::Int { .. } => {
+            format!("(typeof({name}) = 'integer' AND {name} <= ?{parameter})")
+        }
+        _ => format!(
+            "({name} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' \
+             AND julianday({name}) <= julianday(?{parameter}))"
+        ),
+    }
+}
+
+pub(super) fn clock_ms(connection: &Connection) -> Result<i64, OriginError> {
+    connection
+        .query_row(CLOCK, [], |row| row.get(0))
+        .map_err(|error| classify(&error, "cannot read the clock"))
+}
+
+pub(super) fn read(
+    connection: &Connection,
+    schema: &Schema,
+    table: &Table,
+    after: Option<&[u8]>,
+    times: [i64; 2],
+    limit: usize,
+) -> Result<EndedKeys, OriginError> {
+    let clock_ms = clock_ms(connection)?;
+    let (ttl, cutoff_ms, cutoff) = cutoff_of(table, times, clock_ms)?;
+    let keys = read_keys(connection, schema, table, (ttl, &cutoff), after, limit);
+    let doing = || format!("cannot look for rows of {} that have ended", table.name);
+    let keys = keys.map_err(|error| classify(&error, &doing()))?;
+    Ok(EndedKeys { keys, clock_ms, cutoff_ms })
+}
+
+fn read_keys(
+    connection: &Connection,
+    schema: &Schema,
+    table: &Table,
+    (ttl, cutoff): (&Ttl, &[u8]),
+    after: Option<&[u8]>,
+    limit: usize,
+) -> rusqlite::Result<Vec<(Box<[u8]>, bool)>> {
+    let (key, column) = (names(table.key()), &table.columns[ttl.column]);
+    // Old tables may hold NULL in their keys; no key reaches those rows.
+    let present = table.key().iter().map(|c| format!(" AND {} IS NOT NULL", c.sql_name));
+    let mut condition = has_ended(&column.sql_name, column, 2) + &join(present, "");
+    if after.is_some() {
+        let places = join((0..table.key_len).map(|i| format!("?{}", i + 3)), ", ");
+        condition.push_str(&format!(" AND ({key}) > ({places})"));
+    }
+    let sql = format!(
+        "SELECT {key}, ({}) FROM {} AS t WHERE {condition} ORDER BY {key} LIMIT ?1",
+        is_referenced(schema, table),
+        table.sql_name
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.raw_bind_parameter(1, i64::try_from(limit).unwrap_or(i64::MAX))?;
+    types::bind(&mut statement, 2, &column.ty, Cell::Value(cutoff))?;
+    let after = after.into_iter().flat_map(cells::Reader::new);
+    for (i, (column, cell)) in table.key().iter().zip(after).enumerate() {
+        types::bind(&mut statement, i + 3, &column.ty, cell)?;
+    }
+    let mut keys = Vec::new();
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next()? {
+        let mut key = Vec::new();
+        for column in 0..table.key_len {
+            types::push_value(&mut key, row.get_ref(column)?);
+        }
+        keys.push((key.into_boxed_slice(), row.get(table.key_len)?));
+    }
+    Ok(keys)
+}

@@ -1,0 +1,79 @@
+//! Declarations: what `destage schema` shows of them, and what is refused.
+
+use super::{SESSIONS, SETTINGS, on_each};
+use crate::harness::ferretdb::Ferret;
+use crate::harness::server::binary;
+use crate::harness::{Database, Launch, Scratch};
+use crate::mapped;
+use mongodb::bson::doc;
+use std::process::Command;
+
+/// What `destage schema` prints for an origin and a settings file.
+fn schema(database: &Database, scratch: &Scratch, settings: &str) -> String {
+    let path = scratch.join("schema.toml");
+    std::fs::write(&path, settings).expect("the settings can be written");
+    let mut command = Command::new(binary());
+    command.args(["schema", "--origin", &database.url(), "--config"]).arg(&path);
+    let output = command.output().expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+#[test]
+fn the_schema_says_at_which_time_rows_end() {
+    let scratch = Scratch::new();
+    on_each(SESSIONS, SETTINGS, |_, database| {
+        let shown = schema(database, &scratch, SETTINGS);
+        let line = shown.lines().find(|line| line.starts_with("sessions:{"));
+        let line = line.expect("the table is shown");
+        assert!(line.contains("rows end at the time in expires_at"), "{line}");
+    });
+}
+
+const TABLES: &str = "
+CREATE TABLE owners (id INTEGER PRIMARY KEY, at DATETIME, word TEXT, twice INTEGER AS (id * 2));
+CREATE TABLE owned (id INTEGER PRIMARY KEY, owner INTEGER REFERENCES owners (id) ON DELETE CASCADE);
+CREATE TABLE logged (id INTEGER PRIMARY KEY, at DATETIME);
+CREATE TABLE log (id INTEGER PRIMARY KEY, n INTEGER);
+CREATE TRIGGER logs AFTER DELETE ON logged BEGIN INSERT INTO log (n) VALUES (1); END;
+CREATE TABLE plain (id INTEGER PRIMARY KEY, at DATETIME, word TEXT, u INTEGER UNIQUE, twice INTEGER AS (id * 2));
+";
+
+#[test]
+fn a_declaration_that_cannot_hold_is_refused_at_the_start_and_says_why() {
+    let scratch = Scratch::new();
+    let database = Database::sqlite(&scratch).with(TABLES);
+    for (number, (table, ttl, why)) in [
+        ("plain", "column none", "plain has no column none"),
+        ("plain", "column id", "part of a key"),
+        ("plain", "column u", "constraint over rows"),
+        ("plain", "column word", "word is TEXT: it takes a timestamp"),
+        ("plain", "column twice", "twice is computed by the origin"),
+        ("plain", "column at ms", "leave s or ms out"),
+        ("plain", "colum at", "is none of"),
+        ("owners", "column at", "ON DELETE"),
+        ("logged", "column at", "triggers may do more"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let settings = format!("[table.{table}]\nttl = '{ttl}'\n");
+        let launch = mapped::launch(&scratch, &database, &format!("data-{number}"), &settings);
+        let section = format!("[table.{table}]");
+        launch.refused().says(2, &[&section, "ttl", why]);
+    }
+}
+
+#[test]
+fn with_mongodb_rows_that_end_are_refused_for_its_own_ttl_indexes() {
+    let scratch = Scratch::new();
+    let Some(mongo) = Ferret::start(&scratch) else { return };
+    mongo.insert("sessions", vec![doc! { "_id": "a" }]);
+    let path = scratch.join("mongo.toml");
+    let settings =
+        "[table.sessions]\nid = 'string'\nfields = { at = 'string' }\nttl = 'column at'\n";
+    std::fs::write(&path, settings).expect("the settings can be written");
+    let path = path.display().to_string();
+    let launch = Launch::before(&scratch, &mongo.url()).with(&["--config", &path]);
+    launch.refused().says(2, &["[table.sessions]", "a TTL index of its own"]);
+}
