@@ -45,4 +45,5 @@ mod sockets;
 mod status;
 mod strangers;
 mod tls;
+mod users;
 mod whose;
