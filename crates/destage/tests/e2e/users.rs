@@ -169,7 +169,7 @@ const OF_WRITERS: [&str; 15] = [
     "DESTAGE INVALIDATE customers:1",
     "DESTAGE INVALIDATE customers:*",
     "DESTAGE NEXTID customers",
-    "DESTAGE WAIT 1",
+    "DESTAGE WAIT 60000",
     "DESTAGE BEGIN",
 ];
 
