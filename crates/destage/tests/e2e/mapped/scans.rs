@@ -24,7 +24,7 @@ fn scan(
     command: &str,
     mut between: impl FnMut(&mut Client, usize),
 ) -> (Vec<String>, usize) {
-    let (name, key) = command.split_once(' ').unwrap();
+    let (name, key) = command.split_once(' ').expect("it has two words");
     let (mut cursor, mut shown, mut parts) = ("0".to_owned(), Vec::new(), 0);
     loop {
         let part = client.run(&format!("{name} {key} {cursor}"));
