@@ -6,6 +6,7 @@ pub mod resp;
 pub mod serve;
 pub mod settings;
 pub mod store;
+pub mod users;
 
 pub use destage_origins::{
     catalog, cells, change, checks, collection, derived, dml, domains, key_text, mapping, once,

@@ -2,6 +2,7 @@
 
 use crate::derived::QuerySettings;
 use crate::mapping::MappingSettings;
+use crate::users::UsersFile;
 use destage_core::{Policy, Span};
 pub use destage_origins::settings::{DocumentSettings, DomainSettings, TableSettings};
 use destage_record::RecordSettings;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub drain_timeout: Span,
     /// What clients must send by AUTH, and the admin port's POSTs as bearer token.
     pub password: Option<String>,
+    /// Users beside that password, by a file of them; `None` for none.
+    pub users: Option<UsersFile>,
     /// Serve without a password where one would be asked for.
     pub no_auth: bool,
     /// Encryption of the clients' connections; `None` for none.
@@ -197,6 +200,7 @@ impl Default for Settings {
             retain: Span::from_secs(600),
             drain_timeout: Span::from_secs(30),
             password: None,
+            users: None,
             no_auth: false,
             tls: None,
             clients_max: 10_000,

@@ -107,26 +107,37 @@ impl Auth {
         let Some(password) = &self.password else {
             return if another_user { Verdict::Wrong } else { Verdict::Right };
         };
-        let peer = from.map(Peer::of);
-        let mut tries = self.tries();
-        if let Some(held) = peer.and_then(|peer| tries.held(now, peer)) {
-            tries.failures.held += 1;
+        if let Some(held) = self.held(now, from) {
             return Verdict::Held(held);
         }
         if same(given, password.as_bytes()) && !another_user {
             return Verdict::Right;
         }
-        let mut hasher = DefaultHasher::new();
-        (another_user, given).hash(&mut hasher);
-        tries.failed(now, peer, hasher.finish());
-        tries.tell(now);
+        let user: &[u8] = if another_user { b"another" } else { b"default" };
+        self.was_wrong(now, from, guess(user, given));
         Verdict::Wrong
+    }
+
+    /// For how long no password from this address is looked at, if it is held up: counts one that was sent all the same.
+    pub fn held(&self, now: Time, from: Option<IpAddr>) -> Option<Span> {
+        let mut tries = self.tries();
+        let held = tries.held(now, Peer::of(from?))?;
+        tries.failures.held += 1;
+        Some(held)
+    }
+
+    /// A password from this address was wrong, which others have looked at; [`guess`] tells it from others.
+    pub fn was_wrong(&self, now: Time, from: Option<IpAddr>, guess: u64) {
+        let mut tries = self.tries();
+        tries.failed(now, from.map(Peer::of), guess);
+        tries.tell(now);
     }
 
     /// Tells the log of wrong passwords if it is time to. Call it every now and then.
     pub fn tell(&self, now: Time) {
-        if self.is_asked_for() {
-            self.tries().tell(now);
+        let mut tries = self.tries();
+        if !tries.untold.is_empty() {
+            tries.tell(now);
         }
     }
 
@@ -231,6 +242,13 @@ impl fmt::Display for Peer {
             }
         }
     }
+}
+
+/// What a try is told from others by.
+pub fn guess(user: &[u8], password: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (user, password).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Compares in a time that depends on the length only.

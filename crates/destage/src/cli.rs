@@ -2,7 +2,7 @@
 
 use crate::{
     admin, bench, block, check, commands, journal, mount, parked, replicas, sample, schema, serve,
-    shell, sim, status, top,
+    shell, sim, status, top, users,
 };
 use clap::Parser;
 use destage_runtime::{exit, log};
@@ -79,6 +79,11 @@ pub(crate) enum Subcommand {
     Parked {
         #[command(subcommand)]
         command: parked::ParkedCommand,
+    },
+    /// Make what the file of 'destage serve --users' is made of.
+    Users {
+        #[command(subcommand)]
+        command: users::UsersCommand,
     },
     /// Change which servers hold the buffered writes of a running server.
     Replicas {

@@ -81,6 +81,7 @@ const GROUPS: &[Group] = &[
         "Who is let in",
         &[
             "password",
+            "users",
             "no-auth",
             "tls-certificate",
             "tls-key",

@@ -29,6 +29,7 @@ mod sim;
 mod status;
 mod tls;
 mod top;
+mod users;
 mod values;
 mod words;
 
@@ -94,6 +95,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> Result<(), CliError> {
         Subcommand::Drain(args) => commands::waiting("drain", &args),
         Subcommand::Invalidate(args) => commands::invalidate(&args),
         Subcommand::Parked { command } => parked::run(&command),
+        Subcommand::Users { command } => users::run(&command),
         Subcommand::Replicas { command } => replicas::run(&command),
         Subcommand::Journal(args) => journal::run(&args),
         Subcommand::Bench(args) => bench::run(&args),

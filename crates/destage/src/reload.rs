@@ -35,7 +35,7 @@ pub(crate) fn rereading(
     let Some(path) = config.map(Path::to_owned) else {
         return Box::new(|_| {
             tracing::info!(
-                "SIGHUP: there is no settings file (--config), so nothing is read again"
+                "SIGHUP: there is no settings file (--config), so no settings are read again"
             );
         });
     };

@@ -126,6 +126,7 @@ fn example(name: &str) -> Option<&'static str> {
         "record-size" => "1G",
         "run" => "redis-cli -u $DESTAGE_URL PING",
         "password" => "choose-one",
+        "users" => "/etc/destage/users",
         "cache" => "/ssd/cache.img",
         "cache-size" => "4G",
         "log-size" | "dirty-limit" => "25%",

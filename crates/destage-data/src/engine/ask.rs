@@ -3,6 +3,7 @@
 
 use super::elements::{Element, number};
 use super::numbers::{NOT_INTEGER, integer};
+use super::set_scan::SetScan;
 use crate::collection::{By, Collection, Edge, Query};
 use crate::resp::{Code, ReplyError};
 use crate::schema::Table;
@@ -18,6 +19,8 @@ pub(super) struct Ask {
     /// LIMIT.
     pub(super) offset: usize,
     pub(super) limit: usize,
+    /// SSCAN or ZSCAN.
+    pub(super) scan: Option<SetScan>,
 }
 
 /// What is asked.
@@ -97,6 +100,12 @@ impl Members {
         Ok(Self { min: member_bound(min)?, max: member_bound(max)? })
     }
 
+    /// Those behind a member, or all.
+    pub(super) fn behind(member: Option<&[u8]>) -> Self {
+        let min = member.map_or(MemberBound::Lowest, |m| MemberBound::At(m.into(), true));
+        Self { min, max: MemberBound::Highest }
+    }
+
     fn contains(&self, member: &[u8]) -> bool {
         let above = match &self.min {
             MemberBound::Lowest => true,
@@ -136,7 +145,7 @@ enum Named {
 
 impl Ask {
     pub(super) fn plain(what: What) -> Self {
-        Self { what, reverse: false, with_scores: false, offset: 0, limit: usize::MAX }
+        Self { what, reverse: false, with_scores: false, offset: 0, limit: usize::MAX, scan: None }
     }
 
     /// Reads the arguments of a question behind the key.
@@ -282,6 +291,14 @@ impl Ask {
         let needed = skip.saturating_add(take).min(collection.members_max);
         let slack = SLACK << attempts.min(ATTEMPTS_MAX);
         Ok(Query { by, min, max, reverse: self.reverse != flip, limit: needed + slack })
+    }
+
+    /// The order in which it is read in parts.
+    pub(super) fn order(&self) -> By {
+        match &self.what {
+            What::Lex(_) | What::CountLex(_) => By::Member,
+            _ => By::Score,
+        }
     }
 
     /// Whether the question needs all members, whatever it finds.

@@ -246,6 +246,9 @@ impl Engine {
                  DESTAGE PARKED LIST before you repeat it"
                 ),
             ),
+            Waiting::Job { job: Job::LogIn(_), .. } => {
+                nothing("other passwords are looked at, and this one was not".to_owned())
+            }
             _ => nothing(format!("{origin} has not answered")),
         }
     }

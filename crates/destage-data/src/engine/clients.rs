@@ -6,6 +6,7 @@ use super::handshake::check_name;
 use super::session::Session;
 use super::sessions::address;
 use crate::resp::{Code, Protocol, Reply, ReplyError};
+use crate::users::DEFAULT;
 use destage_core::{ClientId, Span, Time};
 
 /// The longest name or version of a client library that is kept.
@@ -223,7 +224,7 @@ fn line(now: Time, client: ClientId, session: &Session) -> String {
     let [library, version] = seen.library.each_ref().map(|text| String::from_utf8_lossy(text));
     format!(
         "id={} addr={} name={name} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={queued} qbuf={} qbuf-free=0 \
-         obl={} oll=0 omem={} tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={library} lib-ver={version}\n",
+         obl={} oll=0 omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={library} lib-ver={version}\n",
         number_of(client),
         address(session.from),
         seconds(seen.since),
@@ -233,6 +234,7 @@ fn line(now: Time, client: ClientId, session: &Session) -> String {
         session.gated.len() + session.ready.len(),
         size_of::<Session>() + session.inbox.len() + session.output_bytes(),
         if seen.command.is_empty() { "NULL" } else { seen.command },
+        session.login.as_ref().map_or(DEFAULT, |login| login.user.name()),
         if session.protocol == Protocol::V3 { 3 } else { 2 },
     )
 }

@@ -7,11 +7,12 @@
 use super::Engine;
 use super::ask::everything;
 use super::command::Verb;
-use super::elements::{self, Element, Page, SetState, compare, elements, number, set_of_table};
+use super::elements::{self, Element, Page, SetState, compare_by, elements, number, set_of_table};
 use super::overlay::changes;
 use super::prepared::Prepared;
 use super::rows::{Kind, dedup};
 use super::session::Session;
+use super::set_scan::Place;
 use crate::cells::{Cell, Reader};
 use crate::change::{Change, Op, Set};
 use crate::collection::{By, Collection, CollectionId, Part, Query};
@@ -51,6 +52,7 @@ impl Engine {
 
     /// For a question: the page that answers it.
     fn locate_page(&mut self, prepared: &mut Prepared, attempts: u32) {
+        self.locate_place(prepared);
         let Some(command) = prepared.set.as_deref() else { return };
         let Some(ask) = &command.ask else { return };
         let schema = self.schema.clone();
@@ -67,6 +69,19 @@ impl Engine {
         let mut key = owners.to_vec();
         query.encode(&mut key);
         prepared.push_own_key(collection.page(), &key);
+    }
+
+    /// For a scan of a set: the place that its cursor stands for, if that is known.
+    fn locate_place(&self, prepared: &mut Prepared) {
+        let ask = prepared.set.as_deref().and_then(|command| command.ask.as_ref());
+        let Some(cursor) = ask.and_then(|ask| ask.scan.as_ref()?.cursor()) else { return };
+        let (table, owners) = prepared.keys().next().expect("a question has a key");
+        let places = self.sessions.set_places().borrow();
+        let is_of_it = |place: &&Place| place.table == table && *place.owners == *owners;
+        let Some(place) = places.get(cursor).filter(is_of_it).cloned() else { return };
+        if let Some(ask) = prepared.set.as_deref_mut().and_then(|command| command.ask.as_mut()) {
+            ask.go_on(&place);
+        }
     }
 
     /// Sets among the keys that had too many members, and of which it is not certain any more that they have too many, or if
@@ -214,9 +229,10 @@ impl Engine {
             query => {
                 let limit = query.as_ref().map_or(collection.members_max + 1, |query| query.limit);
                 let reverse = query.as_ref().is_some_and(|query| query.reverse);
+                let by = query.as_ref().map_or(By::Score, |query| query.by);
                 let is_page = query.is_some();
                 let read =
-                    overlaid(&schema, collection, fetched, &pending, (limit, reverse), is_page);
+                    overlaid(&schema, collection, fetched, &pending, (limit, reverse, by), is_page);
                 match (&query, &read) {
                     (None, Some(read))
                         if read.is_complete && read.len <= collection.members_max =>
@@ -411,11 +427,12 @@ fn overlaid(
     collection: &Collection,
     fetched: &[u8],
     pending: &[(Vec<u8>, Change<'_>)],
-    (limit, reverse): (usize, bool),
+    (limit, reverse, by): (usize, bool, By),
     is_page: bool,
 ) -> Option<Read> {
     let is_sorted = collection.is_sorted();
     let mut read: Vec<Element<'_>> = elements(fetched, is_sorted).collect();
+    let compare = |a: &Element<'_>, b: &Element<'_>| compare_by(by, a, b);
     read.sort_unstable_by(compare);
     let is_complete = read.len() < limit;
     let horizon = if reverse { read.first() } else { read.last() }.copied();

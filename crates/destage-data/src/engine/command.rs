@@ -82,6 +82,8 @@ pub(crate) enum Verb {
     Ping,
     Echo,
     Select,
+    /// ACL: who the users are.
+    Acl,
     Client,
     Command,
     Info,
@@ -101,6 +103,19 @@ pub(crate) struct Spec {
     /// Arguments with the name; negative: at least so many. As Redis counts them.
     pub(crate) arity: i32,
     pub(crate) category: Category,
+}
+
+impl Spec {
+    /// Where its keys stand, as Redis tells it: the first, the last (from the end if negative), and from one to the next; zeros
+    /// where they stand nowhere, or its own words say where.
+    pub(super) fn key_places(&self) -> (usize, i64, usize) {
+        match (self.category, self.verb) {
+            (_, Verb::Del | Verb::Exists | Verb::Watch | Verb::MGet) => (1, -1, 1),
+            (_, Verb::MSet | Verb::MSetNx) => (1, -1, 2),
+            (Server, _) | (_, Verb::Eval | Verb::EvalSha) => (0, 0, 0),
+            _ => (1, 1, 1),
+        }
+    }
 }
 
 /// How a command is treated.
@@ -178,6 +193,8 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("zrevrangebyscore", Verb::Ask, -4, Read),
     spec("zrangebylex", Verb::Ask, -4, Read),
     spec("zrevrangebylex", Verb::Ask, -4, Read),
+    spec("sscan", Verb::Ask, -3, Read),
+    spec("zscan", Verb::Ask, -3, Read),
     spec("del", Verb::Del, -2, Write),
     spec("unlink", Verb::Del, -2, Write),
     spec("exists", Verb::Exists, -2, Read),
@@ -217,6 +234,7 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("ping", Verb::Ping, -1, Server),
     spec("echo", Verb::Echo, 2, Server),
     spec("select", Verb::Select, 2, Server),
+    spec("acl", Verb::Acl, -2, Server),
     spec("client", Verb::Client, -2, Server),
     spec("command", Verb::Command, -1, Server),
     spec("info", Verb::Info, -1, Server),
@@ -256,10 +274,22 @@ pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Spec, ReplyError> {
 impl Verb {
     /// Whether a command is about the connection, or tells of the server, and touches no data.
     pub(super) fn is_of_connection(self) -> bool {
-        use Verb::{Auth, Client, Command, Config, Echo, Hello, Info, Ping, Quit, Reset, Select};
+        use Verb::{
+            Acl, Auth, Client, Command, Config, Echo, Hello, Info, Ping, Quit, Reset, Select,
+        };
         matches!(
             self,
-            Auth | Client | Command | Config | Echo | Hello | Info | Ping | Quit | Reset | Select
+            Acl | Auth
+                | Client
+                | Command
+                | Config
+                | Echo
+                | Hello
+                | Info
+                | Ping
+                | Quit
+                | Reset
+                | Select
         )
     }
 }

@@ -37,7 +37,7 @@ impl Engine {
         let mut session = Box::<Session>::default();
         session.from = from;
         (session.seen.since, session.seen.at) = (self.now, self.now);
-        if is_greeted && !self.config.auth.is_asked_for() {
+        if is_greeted && !self.asks_for_password() {
             session.authenticate();
         }
         self.measured.accepted();
@@ -49,7 +49,7 @@ impl Engine {
 
     /// The client's connection is encrypted: where there is no password it may go on.
     pub fn greet(&mut self, client: ClientId) {
-        let is_open = !self.config.auth.is_asked_for();
+        let is_open = !self.asks_for_password();
         if let Some(session) = self.sessions.get_mut(client).filter(|_| is_open) {
             session.authenticate();
         }
@@ -89,7 +89,8 @@ impl Engine {
             },
             Verb::Echo => Reply::new(&mut session.out, session.protocol).bulk(args[1]),
             Verb::Select => self.select(session, args[1]),
-            Verb::Auth => self.auth(session, &args[1..]),
+            Verb::Auth => self.auth(client, session, &args[1..]),
+            Verb::Acl => self.acl_command(session, args),
             Verb::Hello => self.hello(client, session, &args[1..]),
             Verb::Client => self.client_command(client, session, args),
             Verb::Command => self.command_table(session, args),
@@ -156,7 +157,7 @@ impl Engine {
                 session.protocol = Protocol::V2;
                 session.name.clear();
                 (session.wrong_database, session.has_begun) = (None, false);
-                session.authenticated = !self.config.auth.is_asked_for();
+                (session.authenticated, session.login) = (!self.asks_for_password(), None);
                 Reply::new(&mut session.out, session.protocol).simple("RESET");
             }
             _ => unreachable!("not a server command"),

@@ -27,16 +27,22 @@ impl Scan {
 }
 
 /// Places to go on from.
-#[derive(Debug, Default)]
-pub(crate) struct Cursors {
-    places: HashMap<u64, Scan>,
+#[derive(Debug)]
+pub(crate) struct Cursors<T> {
+    places: HashMap<u64, T>,
     order: VecDeque<u64>,
     next: u64,
 }
 
-impl Cursors {
+impl<T> Default for Cursors<T> {
+    fn default() -> Self {
+        Self { places: HashMap::new(), order: VecDeque::new(), next: 0 }
+    }
+}
+
+impl<T> Cursors<T> {
     /// Keeps a place; its cursor is returned.
-    pub(super) fn insert(&mut self, scan: Scan) -> u64 {
+    pub(super) fn insert(&mut self, scan: T) -> u64 {
         if self.order.len() >= CURSORS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -48,7 +54,7 @@ impl Cursors {
         self.next
     }
     /// The place that a cursor stands for, unless that is forgotten.
-    pub(super) fn get(&self, cursor: u64) -> Option<&Scan> {
+    pub(super) fn get(&self, cursor: u64) -> Option<&T> {
         self.places.get(&cursor)
     }
 }

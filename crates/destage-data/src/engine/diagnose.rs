@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::numbers::NOT_INTEGER;
-use super::session::Session;
+use super::session::{Job, Session, Waiting};
 use super::sessions::{MONITORS_MAX, address};
 use super::slow::{Begun, COMMAND, Spikes};
 use super::waits::number;
@@ -15,7 +15,10 @@ const SHOWN: usize = 10;
 impl Engine {
     /// A request has been looked at: if it waits now, for how long is measured. What names its own bound waits as it was told.
     pub(super) fn begins_to_wait(&self, session: &mut Session, raw: &[u8], args: &Args) {
-        let waits = |waiting: &super::session::Waiting| !waiting.names_its_bound();
+        // What is sent to log in is kept nowhere.
+        let logs_in =
+            |waiting: &Waiting| matches!(waiting, Waiting::Job { job: Job::LogIn(_), .. });
+        let waits = |waiting: &Waiting| !waiting.names_its_bound() && !logs_in(waiting);
         if session.begun.is_none() && session.waiting.as_ref().is_some_and(waits) {
             let mut words = Vec::new();
             args.to_slices(raw, &mut words);

@@ -47,7 +47,8 @@ impl Engine {
                 return self.fail(session, message);
             }
         };
-        if let Err(message) = session.may_ask(spec.verb) {
+        let may = session.may_ask(spec.verb).and_then(|()| self.may_send(session, spec, list));
+        if let Err(message) = may {
             return self.fail(session, message);
         }
         (session.seen.at, session.seen.command) = (self.now, spec.name);
@@ -60,7 +61,8 @@ impl Engine {
             && !matches!(spec.verb, Verb::Auth | Verb::Hello)
         {
             // What is tried to be set may be a password, though it is refused.
-            let shown = if spec.verb == Verb::Config { &list[..2] } else { list };
+            let is_secret = matches!(spec.verb, Verb::Config | Verb::Acl);
+            let shown = if is_secret { &list[..2] } else { list };
             self.sessions.show(self.now, session.from, shown);
         }
         if self.refuses_hung_up(session, spec) {
@@ -281,6 +283,7 @@ impl Engine {
                 fields: &self.config.fields,
                 now: self.now,
                 expiries: self.freshness.expiries(),
+                places: self.sessions.set_places(),
             };
             let bytes_max = start + self.config.output_bytes_max;
             let mut reply = Reply::new(&mut session.out, protocol).within(bytes_max);

@@ -4,7 +4,7 @@
 //! element copies the run, which is bounded by the mapping's limit.
 
 use crate::cells::{Cell, Reader, push_cell};
-use crate::collection::{CollectionId, Part};
+use crate::collection::{By, CollectionId, Part};
 use crate::schema::{Schema, TableId};
 use std::cmp::Ordering;
 
@@ -150,6 +150,14 @@ pub(super) fn compare(a: &Element<'_>, b: &Element<'_>) -> Ordering {
         number(a.score).total_cmp(&number(b.score))
     };
     by_score.then_with(|| a.member.cmp(b.member))
+}
+
+/// The order in which a part of a collection is read.
+pub(super) fn compare_by(by: By, a: &Element<'_>, b: &Element<'_>) -> Ordering {
+    match by {
+        By::Member => a.member.cmp(b.member),
+        By::Score | By::Count => compare(a, b),
+    }
 }
 
 /// A run with this element, which replaces one of the same member; with `None` for the score, without the member.

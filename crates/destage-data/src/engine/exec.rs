@@ -363,6 +363,7 @@ impl Engine {
             fields: &self.config.fields,
             now: self.now,
             expiries: self.freshness.expiries(),
+            places: self.sessions.set_places(),
         };
         let mut rest = all;
         for command in queued {

@@ -1,7 +1,7 @@
 //! Patterns of keys and fields, as Redis has them.
 
 /// Redis's glob patterns: `*`, `?`, `[abc]`, `[^a-z]`, `\x`. Takes time proportional to the lengths' product at worst.
-pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {

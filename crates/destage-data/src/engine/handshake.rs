@@ -1,12 +1,14 @@
 //! Commands about the connection, and those by which client libraries get to know the server.
 
 use super::Engine;
-use super::command::{Category, SPECS, Spec, Verb};
+use super::command::{Category, SPECS, Spec};
+use super::login::LoggedIn;
 use super::numbers::NOT_INTEGER;
 use super::session::{Session, wrong_database};
 use crate::resp::{Code, Protocol, Reply, ReplyError};
+use crate::users::DEFAULT;
 use destage_core::ClientId;
-use destage_runtime::auth::{Auth, Verdict};
+use destage_runtime::auth::Auth;
 use std::sync::Arc;
 
 /// The longest name of a connection: it is kept for as long as that lasts.
@@ -30,6 +32,13 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), ReplyError> {
 
 /// What clients that ask for a Redis version are told: the commands supported behave as in that version.
 const REDIS_VERSION: &str = "7.2.0";
+
+/// What HELLO does besides logging in.
+#[derive(Clone, Debug)]
+pub(crate) struct HelloRest {
+    protocol: Protocol,
+    name: Option<Box<[u8]>>,
+}
 
 impl Engine {
     /// There is one database. A client that asks for another one as it connects does not mean the origin's rows, and may not
@@ -55,41 +64,10 @@ impl Engine {
         &self.config.auth
     }
 
-    /// Lets the client in if it knows the password. The only user is `default`.
-    ///
-    /// # Errors
-    /// A message for the client.
-    fn log_in(
-        &self,
-        session: &mut Session,
-        user: &[u8],
-        password: &[u8],
-    ) -> Result<(), ReplyError> {
-        match self.config.auth.check(
-            self.now,
-            session.from.map(|from| from.ip()),
-            user != b"default",
-            password,
-        ) {
-            Verdict::Right => {
-                session.authenticate();
-                Ok(())
-            }
-            Verdict::Wrong => Err(ReplyError::fixed(
-                Code::WrongPass,
-                "invalid username-password pair or user is disabled.",
-            )),
-            Verdict::Held(span) => Err(ReplyError::err(format!(
-                "too many wrong passwords came from this address: this one was not looked at, try again in {} s",
-                span.as_nanos().div_ceil(1_000_000_000)
-            ))),
-        }
-    }
-
     /// AUTH [user] password
-    pub(super) fn auth(&mut self, session: &mut Session, args: &[&[u8]]) {
+    pub(super) fn auth(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let (user, password) = match args {
-            [password] => (b"default".as_slice(), *password),
+            [password] => (DEFAULT.as_bytes(), *password),
             [user, password] => (*user, *password),
             _ => {
                 return self.fail(
@@ -98,17 +76,19 @@ impl Engine {
                 );
             }
         };
-        if !self.config.auth.is_asked_for() && args.len() == 1 {
+        if args.len() == 1 && !self.has_default_password() {
             return self.fail(
                 session,
                 ReplyError::fixed(
                     Code::Err,
-                    "AUTH <password> called without any password configured for this server",
+                    "AUTH <password> called without any password configured for the default user. Are you sure your \
+                     configuration is correct?",
                 ),
             );
         }
-        match self.log_in(session, user, password) {
-            Ok(()) => Reply::new(&mut session.out, session.protocol).ok(),
+        match self.log_in(client, session, user, password, None) {
+            Ok(LoggedIn::Now) => Reply::new(&mut session.out, session.protocol).ok(),
+            Ok(LoggedIn::Later) => {}
             Err(message) => self.fail(session, message),
         }
     }
@@ -126,27 +106,34 @@ impl Engine {
                 );
             }
         };
+        let mut then = HelloRest { protocol, name: None };
+        let mut credentials = None;
         let mut rest = args.get(1..).unwrap_or_default();
         while let Some((option, tail)) = rest.split_first() {
-            match (option.to_ascii_lowercase().as_slice(), tail) {
+            rest = match (option.to_ascii_lowercase().as_slice(), tail) {
                 (b"auth", [user, password, tail @ ..]) => {
-                    if let Err(message) = self.log_in(session, user, password) {
-                        return self.fail(session, message);
-                    }
-                    rest = tail;
+                    credentials = Some((*user, *password));
+                    tail
                 }
                 (b"setname", [name, tail @ ..]) => {
                     if let Err(error) = check_name(name) {
                         return self.fail(session, error);
                     }
-                    session.name = name.to_vec();
-                    rest = tail;
+                    then.name = Some((*name).into());
+                    tail
                 }
                 _ => {
                     return self
                         .fail(session, ReplyError::fixed(Code::Err, "syntax error in HELLO"));
                 }
-            }
+            };
+        }
+        if let Some((user, password)) = credentials {
+            return match self.log_in(client, session, user, password, Some(&then)) {
+                Ok(LoggedIn::Now) => Self::greeting(client, session, then),
+                Ok(LoggedIn::Later) => {}
+                Err(message) => self.fail(session, message),
+            };
         }
         if !session.authenticated {
             return self.fail(
@@ -156,7 +143,16 @@ impl Engine {
                  select the RESP protocol version at the same time"),
             );
         }
+        Self::greeting(client, session, then);
+    }
+
+    /// What HELLO does once it is known who the client is.
+    pub(super) fn greeting(client: ClientId, session: &mut Session, then: HelloRest) {
+        let HelloRest { protocol, name } = then;
         session.protocol = protocol;
+        if let Some(name) = name {
+            session.name = name.into();
+        }
         let mut reply = Reply::new(&mut session.out, protocol);
         reply.map(7);
         for (name, value) in [("server", "destage"), ("version", REDIS_VERSION)] {
@@ -210,12 +206,7 @@ impl Engine {
 }
 
 fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
-    let (first, last, step) = match (spec.category, spec.verb) {
-        (_, Verb::Del | Verb::Exists | Verb::Watch | Verb::MGet) => (1, -1, 1),
-        (_, Verb::MSet | Verb::MSetNx) => (1, -1, 2),
-        (Category::Server, _) | (_, Verb::Eval | Verb::EvalSha) => (0, 0, 0),
-        _ => (1, 1, 1),
-    };
+    let (first, last, step) = spec.key_places();
     // Redis 7 sends ten elements; the last four (categories, hints, key specifications, subcommands) are empty here.
     reply.array(10);
     reply.bulk(spec.name.as_bytes());
@@ -226,8 +217,8 @@ fn write_spec(reply: &mut Reply<'_>, spec: &Spec) {
         Category::Write => "write",
         Category::Server => "fast",
     });
-    reply.integer(first);
+    reply.integer(first as i64);
     reply.integer(last);
-    reply.integer(step);
+    reply.integer(step as i64);
     (0..4).for_each(|_| reply.array(0));
 }

@@ -1,5 +1,6 @@
 //! What goes to the threads that do I/O: jobs, the groups of a batch, rows to be fetched.
 
+use super::login::PasswordJob;
 use crate::origins::{GroupRef, Mark, ParkedGroup, Watermarks};
 use crate::schema::TableId;
 use destage_core::{BatchId, Lsn, Span, StopReason, UnitId};
@@ -95,6 +96,8 @@ pub enum Io {
         /// Which question this is.
         request: u64,
     },
+    /// Look at a password, then [`super::Engine::password_checked`].
+    CheckPassword(PasswordJob),
     /// Stop serving; the process ends with the reason's exit code.
     Stop(StopReason),
 }

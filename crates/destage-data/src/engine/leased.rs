@@ -295,6 +295,7 @@ impl Engine {
             fields: &self.config.fields,
             now: self.now,
             expiries: self.freshness.expiries(),
+            places: self.sessions.set_places(),
         };
         let (mut out, mut rest) = (Vec::new(), all);
         for command in queued {

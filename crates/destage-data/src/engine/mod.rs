@@ -6,6 +6,7 @@
 //! [`Engine::tick`] when it has nothing more at hand.
 
 mod access;
+mod acl;
 mod ask;
 mod asking;
 mod builds_on;
@@ -51,6 +52,7 @@ mod leased;
 mod leases;
 mod listen;
 mod log;
+mod login;
 mod measured;
 mod members;
 mod numbers;
@@ -71,12 +73,14 @@ mod reload;
 mod replies;
 mod report;
 mod resume;
+mod rights;
 mod rows;
 mod rules;
 mod scan;
 mod script;
 mod session;
 mod sessions;
+mod set_scan;
 mod sets;
 mod settle;
 mod slabs;
@@ -111,11 +115,14 @@ use domains::Domains;
 use ended::Sweep;
 pub(crate) use ended::{SKEW_MS_MAX, ahead_ms, warn_of_skew};
 use freshness::Freshness;
+pub(crate) use glob::glob;
 pub use job::{FetchJob, Groups, Io};
 use jobs::Jobs;
 pub(crate) use journal::COMMIT;
 pub(crate) use key::{format_key, key_cells};
 use log::GroupLog;
+use login::Logins;
+pub use login::PasswordJob;
 use measured::Measured;
 pub use measured::StartReport;
 pub(crate) use observer::Observer;
@@ -157,6 +164,8 @@ pub struct Engine {
     /// For how long what is cached may be used.
     freshness: Freshness,
     sessions: Sessions,
+    /// Who logs in.
+    logins: Logins,
     asking: Asking,
     /// Whom a change concerns.
     watchers: Watchers,
@@ -255,6 +264,7 @@ impl Engine {
                 config.output_bytes_max,
                 settings.output_total_bytes_max,
             ),
+            logins: Logins::default(),
             asking: Asking::default(),
             watchers: Watchers::default(),
             once: OnceTokens::new(once::limits(settings)),

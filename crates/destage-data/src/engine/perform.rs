@@ -1,12 +1,14 @@
 //! What the data commands do, upon rows that are all present.
 
 use super::command::Verb;
+use super::cursors::Cursors;
 use super::elements::set_of_table;
 use super::ended::has_ended;
 use super::hash_scan::HashScan;
 use super::numbers::integer;
 use super::prepared::{Prepared, Trouble};
 use super::rows::Rows;
+use super::set_scan::Place;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader};
 use crate::mapping::Shape;
@@ -15,6 +17,7 @@ use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
 use destage_core::expiry::Expiries;
 use destage_core::{Time, UnitId};
+use std::cell::RefCell;
 use std::collections::HashSet;
 
 /// What commands work on.
@@ -26,6 +29,8 @@ pub(crate) struct Context<'a> {
     pub(crate) fields: &'a FieldNames,
     pub(crate) now: Time,
     pub(crate) expiries: &'a Expiries,
+    /// Where scans of sets go on.
+    pub(super) places: &'a RefCell<Cursors<Place>>,
 }
 
 /// Every column's name as a bulk string, ready to be copied into replies.

@@ -6,12 +6,14 @@
 use super::cursors::Scan;
 use super::glob::glob;
 use super::key::{format_key, order_key, unknown_table};
+use super::rights::limited;
 use super::session::{Job, Session, Waiting};
 use super::{Engine, Io};
 use crate::cells::{Cell, Reader};
 use crate::key_text::decode;
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
+use crate::users::Reach;
 use destage_core::{ClientId, Lsn, UnitId};
 
 /// Rows in a page unless COUNT says otherwise, and the most that COUNT may say.
@@ -44,13 +46,16 @@ impl Engine {
         let first = scan.after.as_deref().and_then(|after| after.try_into().ok());
         let first = UnitId(first.map_or(0, u32::from_le_bytes));
         let (units, next) = self.rows.present_from(scan.table, first, scan.count, LOOKED_MAX);
+        let user = limited(session);
+        let is_reached = |name: &[u8]| user.as_ref().is_none_or(|u| u.reaches(Reach::Read, name));
         let mut names: Vec<Vec<u8>> = Vec::with_capacity(units.len());
         for unit in units {
             let mut cells = Reader::new(self.rows.get(unit).cells);
             let name = cells.next().and_then(Cell::value).unwrap_or_default();
             let kind = if cells.next() == Some(Cell::Null) { "hash" } else { "string" };
             let is_matched = scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name));
-            if is_matched && scan.wants(kind) && !self.freshness.expiries().is_due(unit, self.now) {
+            let is_shown = is_matched && is_reached(name);
+            if is_shown && scan.wants(kind) && !self.freshness.expiries().is_due(unit, self.now) {
                 names.push(name.to_vec());
             }
         }
@@ -156,6 +161,8 @@ impl Engine {
                 cell.value().is_none_or(|value| column.ty.canonical(value).is_ok())
             })
         };
+        let user = self.limited(client);
+        let is_reached = |name: &[u8]| user.as_ref().is_none_or(|u| u.reaches(Reach::Read, name));
         let names: Vec<Vec<u8>> = keys
             .iter()
             .filter(|key| is_usable(key) && !self.is_known_to_have_ended(table, key))
@@ -165,6 +172,7 @@ impl Engine {
                 name
             })
             .filter(|name| scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name)))
+            .filter(|name| is_reached(name))
             .collect();
         let next_table = TableId(scan.table.0 + 1);
         let more = match is_last {

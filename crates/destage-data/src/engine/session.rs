@@ -1,7 +1,9 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::command::Verb;
+use super::handshake::HelloRest;
 use super::inbox::Inbox;
+use super::login::Login;
 use super::once::command::Once;
 use super::rows::RowKey;
 use super::slow::Begun;
@@ -17,6 +19,8 @@ use std::net::SocketAddr;
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
+    /// Whose rights it has; all there are where it is none of `--users`.
+    pub(crate) login: Option<Login>,
     /// When it is disconnected if it has not sent the password.
     pub(super) known_by: Option<Time>,
     /// Its address; none where there is none to be told from others.
@@ -186,6 +190,8 @@ pub(crate) enum Job {
     },
     /// DESTAGE PARKED: the answer comes by itself.
     Parked,
+    /// Whether a password is right, and how HELLO goes on then, if it was that.
+    LogIn(Option<HelloRest>),
 }
 
 /// What is told to whoever asks for another database than the one that there is.
@@ -199,7 +205,12 @@ pub(super) fn wrong_database(index: i64) -> String {
 impl Session {
     /// Lets it use every command.
     pub(crate) fn authenticate(&mut self) {
-        (self.authenticated, self.known) = (true, true);
+        (self.authenticated, self.known, self.login) = (true, true, None);
+    }
+
+    /// Lets it use what a user may.
+    pub(super) fn log_in(&mut self, login: Login) {
+        (self.authenticated, self.known, self.login) = (true, true, Some(login));
     }
 
     /// Whether it may use a command now.

@@ -12,9 +12,11 @@ mod unread;
 use super::cursors::{Cursors, Scan};
 use super::script::kept::Scripts;
 use super::session::{Job, Session, Waiting};
+use super::set_scan::Place;
 use crate::resp::{Code, ReplyError};
 use destage_core::{ClientId, Lsn, RequestId, Time};
 use monitors::Monitors;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use timers::Timers;
 use turns::Turns;
@@ -42,7 +44,9 @@ pub(super) struct Sessions {
     /// Whose replies were released while the session was taken out.
     released_late: Vec<ClientId>,
     /// Where their scans go on.
-    cursors: Cursors,
+    cursors: Cursors<Scan>,
+    /// The same of their scans of sets, which are noted as these are performed.
+    set_places: RefCell<Cursors<Place>>,
     /// What they may name by its digest.
     scripts: Scripts,
     monitors: Monitors,
@@ -72,6 +76,7 @@ impl Sessions {
             sends: Vec::new(),
             released_late: Vec::new(),
             cursors: Cursors::default(),
+            set_places: RefCell::default(),
             scripts: Scripts::default(),
             monitors: Monitors::default(),
         }
@@ -213,10 +218,21 @@ impl Sessions {
         self.cursors.get(cursor)
     }
 
+    /// Where scans of sets go on.
+    pub(super) fn set_places(&self) -> &RefCell<Cursors<Place>> {
+        &self.set_places
+    }
+
     /// All that are in their places, with their numbers.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (ClientId, &Session)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(at, slot)| Some((ClientId(at as u32), slot.as_deref()?)))
+    }
+
+    /// The same, to change them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ClientId, &mut Session)> {
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(|(at, slot)| Some((ClientId(at as u32), slot.as_deref_mut()?)))
     }
 
     /// All that are in their places.
@@ -320,6 +336,13 @@ impl Sessions {
     /// Disconnects a client that leaves too much unread.
     pub(super) fn cut_off(&mut self, client: ClientId, session: &mut Session) {
         self.unread.cut_off(client, session);
+        self.sends.push(client);
+    }
+
+    /// Disconnects a client that has lost the right to be here.
+    pub(super) fn turn_away(&mut self, client: ClientId, session: &mut Session) {
+        self.unmonitor(client);
+        self.unread.give_up(session);
         self.sends.push(client);
     }
 

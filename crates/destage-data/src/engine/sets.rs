@@ -2,11 +2,12 @@
 
 use super::ask::{Ask, What, large};
 use super::command::{Spec, Verb};
-use super::elements::{self, Element, Page, SetState, compare, elements, number};
+use super::elements::{self, Element, Page, SetState, compare_by, elements, number};
 use super::key::resolve;
 use super::perform::Context;
 use super::prepared::{Prepared, ScoreConditions, SetCommand, Trouble, unfit, wrong_type};
 use super::rows::Kind;
+use super::set_scan::{Place, SetScan, UNKNOWN};
 use super::txn::Update;
 use crate::cells::{Cell, Reader};
 use crate::collection::Collection;
@@ -63,7 +64,10 @@ impl Prepared {
         };
         match spec.verb {
             Verb::Ask => {
-                let mut ask = Ask::read(spec.name, &args[2..])?;
+                let mut ask = match spec.name {
+                    "sscan" | "zscan" => SetScan::read(&args[2..], collection.members_max)?,
+                    _ => Ask::read(spec.name, &args[2..])?,
+                };
                 if let What::Rank(member) = &mut ask.what {
                     *member = canonical_member(schema, collection, member)?.into_owned();
                 }
@@ -243,6 +247,9 @@ impl Context<'_> {
             Verb::AddScores => return self.add_scores(collection, command, units, reply),
             Verb::Ask => {
                 let ask = command.ask.as_ref().expect("every question is one");
+                if ask.scan.as_ref().is_some_and(|scan| scan.cursor().is_some()) {
+                    return Err(Trouble::Error(UNKNOWN));
+                }
                 return self.ask(collection, ask, units, reply);
             }
             _ => unreachable!("not a command on sets"),
@@ -339,7 +346,11 @@ impl Context<'_> {
         if !is_large || ask.needs_all() {
             let run = self.members(collection, units[0], units)?;
             let run = run.ok_or_else(|| Trouble::Error(large(collection)))?;
-            answer(collection, ask, &run, None, reply);
+            if ask.scan.is_some() {
+                self.scan_part(collection, ask, owners, (&run, true), reply);
+            } else {
+                answer(collection, ask, &run, None, reply);
+            }
             return Ok(());
         }
         match self.fresh_page(collection, units[0], units)? {
@@ -377,8 +388,10 @@ impl Context<'_> {
             if is_complete { None } else { furthest(collection, run, ask.reverse != flip) };
         let is_within = |element: &Element<'_>| match &horizon {
             None => true,
-            Some(horizon) if ask.reverse != flip => compare(element, horizon).is_ge(),
-            Some(horizon) => compare(element, horizon).is_le(),
+            Some(horizon) if ask.reverse != flip => {
+                compare_by(ask.order(), element, horizon).is_ge()
+            }
+            Some(horizon) => compare_by(ask.order(), element, horizon).is_le(),
         };
         let mut kept = Vec::new();
         let mut found = 0;
@@ -389,8 +402,36 @@ impl Context<'_> {
         if !is_complete && !ask.is_answered(collection, found)? {
             return Err(Trouble::Again);
         }
-        answer(collection, ask, &kept, Some(flip), reply);
+        if ask.scan.is_some() {
+            self.scan_part(collection, ask, owners, (&kept, is_complete), reply);
+        } else {
+            answer(collection, ask, &kept, Some(flip), reply);
+        }
         Ok(())
+    }
+
+    /// Answers a scan from the elements that are at hand, and notes where it goes on.
+    fn scan_part(
+        &self,
+        collection: &Collection,
+        ask: &Ask,
+        owners: &[u8],
+        (run, is_complete): (&[u8], bool),
+        reply: &mut Reply<'_>,
+    ) {
+        let is_sorted = collection.is_sorted();
+        let mut shown: Vec<Element<'_>> =
+            elements(run, is_sorted).filter(|element| ask.takes(element)).collect();
+        shown.sort_unstable_by_key(|element| element.member);
+        let is_last = is_complete && shown.len() <= ask.limit;
+        shown.truncate(ask.limit);
+        let last = shown.last().filter(|_| !is_last);
+        let next = last.map_or(0, |last| {
+            let (table, after) = (collection.whole(), last.member.into());
+            self.places.borrow_mut().insert(Place { table, owners: owners.into(), after })
+        });
+        let scan = ask.scan.as_ref().expect("only scans are answered so");
+        scan.tell(next, &shown, is_sorted, reply);
     }
 }
 

@@ -192,14 +192,14 @@ impl Engine {
             }
         }
         if matches!(session.waiting, Some(Waiting::Units { .. })) {
-            self.prefetch(&buffer[used..], seen);
+            self.prefetch(session, &buffer[used..], seen);
         }
         used
     }
 
     /// Asks for the rows of the commands that follow a waiting one, so that a pipeline of misses costs one round trip.
     /// Each command is looked at once.
-    fn prefetch(&mut self, buffer: &[u8], seen: &mut Seen) {
+    fn prefetch(&mut self, session: &Session, buffer: &[u8], seen: &mut Seen) {
         // What is asked for ahead of need leaves room for the requests of others.
         let waiting_max = u64::from(self.core.policy().limits.waiting_max);
         if self.core.status().waiting > waiting_max / 2 {
@@ -217,6 +217,7 @@ impl Engine {
             args.to_slices(&rest[..len], &mut list);
             let Some(Ok(spec)) = (!list.is_empty()).then(|| find(&list)) else { break };
             if spec.category == Category::Server
+                || self.may_send(session, spec, &list).is_err()
                 || prepared.read(&self.schema, spec, &list).is_err()
             {
                 break;

@@ -51,7 +51,6 @@ const FAMILIES: &[(&[&str], &str)] = &[
     ),
     (&["spop", "srandmember"], "use SMEMBERS, and SREM"),
     (&["smove"], "use SREM and SADD between MULTI and EXEC"),
-    (&["sscan"], "use SMEMBERS, or SCAN 0 MATCH table:*"),
     (
         &["zpopmin", "zpopmax", "zmpop", "bzpopmin", "bzpopmax", "bzmpop"],
         "use ZRANGE key 0 0 (REV) and ZREM, with WATCH, MULTI and EXEC",
@@ -73,7 +72,7 @@ const FAMILIES: &[(&[&str], &str)] = &[
         &["zremrangebyrank", "zremrangebyscore", "zremrangebylex"],
         "use ZRANGE (BYSCORE, BYLEX) and ZREM",
     ),
-    (&["zscan", "zrandmember"], "use ZRANGE key 0 -1, or BYSCORE with LIMIT"),
+    (&["zrandmember"], "use ZRANGE key 0 -1, or BYSCORE with LIMIT"),
     (
         &[
             "geoadd",
@@ -167,7 +166,6 @@ const FAMILIES: &[(&[&str], &str)] = &[
     (&["touch"], "use EXISTS"),
     (&["debug"], "use TYPE, TTL, INFO and DESTAGE STATUS"),
     // The server.
-    (&["acl"], "there is one user, default; AUTH with --password"),
     (&["module"], "there are no modules; COMMAND LIST shows what is supported"),
     (
         &["commandlog", "hotkeys", "lolwut"],

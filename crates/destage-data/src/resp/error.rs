@@ -14,6 +14,8 @@ pub enum Code {
     NoAuth,
     /// The password is another one.
     WrongPass,
+    /// The user has not the right to this.
+    NoPerm,
     /// There is no such version of the protocol.
     NoProto,
     /// A transaction was discarded.
@@ -52,11 +54,12 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Err,
         Self::WrongType,
         Self::NoAuth,
         Self::WrongPass,
+        Self::NoPerm,
         Self::NoProto,
         Self::ExecAbort,
         Self::Busy,
@@ -83,6 +86,7 @@ impl Code {
             Self::WrongType => "WRONGTYPE",
             Self::NoAuth => "NOAUTH",
             Self::WrongPass => "WRONGPASS",
+            Self::NoPerm => "NOPERM",
             Self::NoProto => "NOPROTO",
             Self::ExecAbort => "EXECABORT",
             Self::Busy => "BUSY",

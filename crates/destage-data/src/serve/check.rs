@@ -24,6 +24,10 @@ pub fn check(settings: &Settings) -> Findings {
         let config = tls.config().map_err(ServeError::from);
         findings.note("encryption", config, |_| "as the settings say".into());
     }
+    if let Some(users) = &settings.users {
+        let read = users.clone().read().map_err(|error| ServeError::usage(&error));
+        findings.note("--users", read, |users| format!("{} users", users.iter().len()));
+    }
     if let Some(record) = &settings.record {
         let checked = record.check().map_err(|error| ServeError::usage(&error));
         findings.note("--record", checked, |()| record.path.display().to_string());

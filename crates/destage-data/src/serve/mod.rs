@@ -20,6 +20,7 @@ mod slow;
 mod standby;
 mod start;
 mod sync;
+mod users;
 mod whose;
 mod workers;
 
@@ -55,6 +56,8 @@ enum Event {
     Replicated,
     /// Rows were fetched, or not.
     Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
+    /// A password was looked at: which of its user's it is.
+    PasswordChecked { id: u64, place: Option<usize> },
     /// A page of keys was read, or not.
     Scanned { request: u64, result: Result<(Keys, Watermarks), OriginError> },
     /// Keys of rows that have ended were read, or not.
@@ -119,6 +122,9 @@ pub fn fit(
 /// [`ServeError`] with the exit code; what was acknowledged is in the journal in any case.
 pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
     settings.clients_max = descriptors::for_clients(settings.clients_max);
+    if let Some(users) = &mut settings.users {
+        users.read().map_err(|error| ServeError::usage(&error))?;
+    }
     memory::give_back_when_quiet();
     let door = Door::open(&settings, true)?;
     let log = replicated::open(&settings, Some(&door))?;

@@ -17,8 +17,8 @@ use super::start::Started;
 use super::sync::Syncer;
 use super::whose::Whose;
 use super::workers::{Confirmed, Destager, Fetcher, ReadJob, WriteJob};
-use super::{Door, Event, Outbox, ServeError};
-use crate::engine::{Engine, Io};
+use super::{Door, Event, Outbox, ServeError, users};
+use crate::engine::{Engine, Io, PasswordJob};
 use crate::origins::Mark;
 use crate::settings::Settings;
 use destage_core::{ClientId, StopReason, Time};
@@ -85,6 +85,8 @@ pub(super) struct Server {
     writes: Vec<Sender<WriteJob>>,
     reads: Sender<ReadJob>,
     fetches: usize,
+    /// Where passwords of users are looked at, if there are users.
+    passwords: Option<Sender<PasswordJob>>,
     writers: Writers,
     /// Looks whether the journal is in its place.
     journal: Guard,
@@ -112,7 +114,7 @@ impl Server {
         let internal = |error: io::Error| ServeError::internal(&error);
         let Started {
             clock,
-            engine,
+            mut engine,
             origin,
             writer,
             writers,
@@ -170,8 +172,16 @@ impl Server {
         });
         let auth = engine.passwords().clone();
         shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
+        let mut passwords = None;
+        if let Some(file) = &settings.users {
+            engine.set_users(clock.now(), file.now());
+            passwords = Some(users::passwords(outbox.clone()).map_err(internal)?);
+        }
         let hangups = match host {
-            Host::Program(reread) => {
+            Host::Program(mut reread) => {
+                if let Some(file) = &settings.users {
+                    reread = users::rereading(file.clone(), outbox.clone(), reread);
+                }
                 shell.watch_signals()?;
                 let control = EngineControl { outbox: outbox.clone(), log: None };
                 Some(reload::watch(Arc::new(control), reread).map_err(internal)?)
@@ -199,6 +209,7 @@ impl Server {
             writes,
             reads,
             fetches: 0,
+            passwords,
             writers: Writers::default(),
             journal: Guard::new(watch),
             settings,
@@ -435,6 +446,10 @@ impl Server {
             Io::ListParked { request } => {
                 self.writes[0].send(WriteJob::ListParked { request }).expect(alive);
             }
+            Io::CheckPassword(job) => {
+                let passwords = self.passwords.as_ref().expect("only users have such passwords");
+                passwords.send(job).expect(alive);
+            }
             Io::Stop(reason) => self.stop(reason),
         }
     }
@@ -471,6 +486,7 @@ impl Server {
                     Err(error) => self.engine.fetch_failed(now, jobs, &error),
                 }
             }
+            Event::PasswordChecked { id, place } => self.engine.password_checked(now, id, place),
             Event::Scanned { request, result } => self.engine.scanned(now, request, result),
             Event::Ended { request, result } => self.engine.ended(now, request, result),
             Event::KeysReserved { request, result } => {

@@ -5,10 +5,11 @@ use super::{Door, ServeError};
 use crate::lookup::{self, OwnerPlace};
 use crate::resp::{Args, Parse, Protocol, Reply, RequestLimits, parse};
 use crate::settings::{ReplicaSettings, Settings};
-use destage_core::Span;
+use crate::users::{DEFAULT, Users, UsersFile};
+use destage_core::{Span, Time};
 use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{self, AdminHandle, Caller, Control, ControlError};
-use destage_runtime::auth::{Auth, Verdict};
+use destage_runtime::auth::{Auth, Verdict, guess};
 use destage_runtime::clock::Clock;
 use destage_runtime::metrics::Exports;
 use destage_runtime::status::Report;
@@ -37,6 +38,7 @@ struct Shared {
     log: Arc<Replicas>,
     name: String,
     auth: Arc<Auth>,
+    users: Option<UsersFile>,
     clock: Clock,
     tls: Option<Arc<ServerConfig>>,
     handshake_timeout: Span,
@@ -60,6 +62,7 @@ impl Standby {
             log,
             name: replicas.name.clone(),
             auth: Arc::new(Auth::new(settings.password.clone())),
+            users: settings.users.clone(),
             clock: Clock::new(),
             tls: door.tls.clone(),
             handshake_timeout: settings.handshake_timeout,
@@ -127,8 +130,11 @@ impl Shared {
         stream.set_read_timeout(Some(LOOK_EVERY))?;
         let mut stream = TlsStream::new(stream, self.tls.as_ref())?;
         let agreed_by = self.clock.now() + self.handshake_timeout;
-        let mut client =
-            Client { protocol: Protocol::V2, is_in: !self.auth.is_asked_for(), is_leaving: false };
+        let mut client = Client {
+            protocol: Protocol::V2,
+            is_in: !self.auth.is_asked_for() && self.users.is_none(),
+            is_leaving: false,
+        };
         let (mut buffer, mut chunk, mut args) = (Vec::new(), [0; 4 << 10], Args::default());
         let mut out = Vec::new();
         while !self.is_over.load(Ordering::Acquire) && !client.is_leaving {
@@ -212,14 +218,39 @@ impl Shared {
         reply.raw(text.as_bytes());
     }
 
+    /// Looks at a user's password, here on the thread of its client.
+    fn look(
+        &self,
+        users: &Users,
+        now: Time,
+        from: IpAddr,
+        user: &[u8],
+        password: &[u8],
+    ) -> Verdict {
+        if let Some(held) = self.auth.held(now, Some(from)) {
+            return Verdict::Held(held);
+        }
+        if users.knows(user, password) {
+            return Verdict::Right;
+        }
+        self.auth.was_wrong(now, Some(from), guess(user, password));
+        Verdict::Wrong
+    }
+
     fn auth(&self, client: &mut Client, from: IpAddr, words: &[&[u8]], reply: &mut Reply<'_>) {
         let (user, password): (&[u8], &[u8]) = match words {
             [password] => (b"default", password),
             [user, password] => (user, password),
             _ => return reply.raw(b"-ERR wrong number of arguments for 'auth' command\r\n"),
         };
-        let is_other = user != b"default";
-        match self.auth.check(self.clock.now(), Some(from), is_other, password) {
+        let (now, is_other) = (self.clock.now(), user != DEFAULT.as_bytes());
+        let verdict = match &self.users {
+            Some(users) if is_other || !self.auth.is_asked_for() => {
+                self.look(&users.now(), now, from, user, password)
+            }
+            _ => self.auth.check(now, Some(from), is_other, password),
+        };
+        match verdict {
             Verdict::Right => {
                 client.is_in = true;
                 reply.ok();

@@ -103,6 +103,7 @@ fn kind_of(code: Code) -> ErrorKind {
         | Code::WrongType
         | Code::NoAuth
         | Code::WrongPass
+        | Code::NoPerm
         | Code::NoProto
         | Code::ExecAbort
         | Code::Large

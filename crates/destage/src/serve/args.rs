@@ -12,6 +12,7 @@ use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{
     EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, UnsafeFlags,
 };
+use destage_data::users::UsersFile;
 use destage_engine::{defaults, set_dirty_limit};
 use destage_runtime::memory;
 use destage_runtime::policy::{
@@ -180,6 +181,11 @@ pub(crate) struct ServeArgs {
     /// flags are seen by other users of the machine.
     #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
+
+    /// Users beside --password, by a file with a line for each: user NAME on|off read|write|admin ~PATTERN... $HASH, with the hash
+    /// that 'destage users hash' prints. Read again at SIGHUP. Without --password the user default is one of them, or nobody.
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
 
     /// Serve without a password or client certificates: on addresses other than loopback, and origins other than the example shop.
     #[arg(long)]
@@ -421,6 +427,8 @@ impl ServeArgs {
     pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
         let policy = self.policy()?;
         let replicas = self.replicas()?;
+        let password = password(self.password)?;
+        let users = self.users.filter(|path| !path.as_os_str().is_empty());
         let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
         // An empty variable in the environment means that there is none.
         let origin = filled(self.origin);
@@ -435,7 +443,8 @@ impl ServeArgs {
             journal_alone: self.journal_alone,
             retain: self.retain.span(),
             drain_timeout: self.drain_timeout.span(),
-            password: password(self.password)?,
+            users: users.map(|path| UsersFile::new(path, password.is_some())),
+            password,
             no_auth: self.no_auth,
             tls: self.tls.files(),
             clients_max: self.max_clients as usize,

@@ -18,14 +18,15 @@ pub(crate) fn check(settings: &Settings) -> Result<(), CliError> {
     if settings.password.is_some() || settings.no_auth {
         return Ok(());
     }
-    let knows_clients = settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let asks_for_certificates = settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let knows_clients = asks_for_certificates || settings.users.is_some();
     if let Listen::Tcp(addr) = &settings.listen
         && !addr.ip().is_loopback()
         && !knows_clients
     {
         return Err(CliError::usage(format!(
             "--listen {addr} can be reached from other machines without a password: set --password \
-             (or DESTAGE_PASSWORD), ask for client certificates (--tls-client-ca), listen on 127.0.0.1, or say --no-auth"
+             (or DESTAGE_PASSWORD) or --users, ask for client certificates (--tls-client-ca), listen on 127.0.0.1, or say --no-auth"
         )));
     }
     if let Some(addr) = settings.admin
@@ -44,7 +45,7 @@ fn own_origin(listen: &Listen) -> Result<(), CliError> {
         Listen::Tcp(_) => {
             return Err(CliError::usage(
                 "an origin other than the example shop must not be open to every user of this \
-                 machine: set --password (or DESTAGE_PASSWORD), ask for client certificates (--tls-client-ca), listen on \
+                 machine: set --password (or DESTAGE_PASSWORD) or --users, ask for client certificates (--tls-client-ca), listen on \
                  unix:/path in a folder with mode 0700, or say --no-auth",
             ));
         }
@@ -78,6 +79,7 @@ fn folder(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use destage_data::users::UsersFile;
     use destage_runtime::tls::{Identity, ServerFiles};
 
     fn settings(listen: &str, origin: Option<&str>) -> Settings {
@@ -121,7 +123,12 @@ mod tests {
         assert!(check(&settings).is_ok());
         settings.admin = Some("192.0.2.1:80".parse().unwrap());
         assert!(refusal(&settings).contains("--admin 192.0.2.1:80"));
-        (settings.admin, settings.listen) = (None, Listen::Unix("/run/s".into()));
+        settings.tls.as_mut().unwrap().client_ca = None;
+        settings.users = Some(UsersFile::new("/etc/users".into(), false));
+        assert!(refusal(&settings).contains("--admin 192.0.2.1:80"), "the port knows no users");
+        settings.admin = None;
+        assert!(check(&settings).is_ok());
+        settings.listen = Listen::Unix("/run/s".into());
         assert!(refusal(&settings).contains("leave one of them out"));
     }
 

@@ -46,4 +46,5 @@ mod sockets;
 mod status;
 mod strangers;
 mod tls;
+mod users;
 mod whose;

@@ -2,6 +2,7 @@
 
 mod parked_sets;
 mod plain;
+mod scans;
 mod scripts;
 mod set_domains;
 mod sets;

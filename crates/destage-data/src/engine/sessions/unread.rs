@@ -77,10 +77,15 @@ impl Unread {
             all_clients_bytes = self.bytes,
             "a client has left too many replies unread; disconnecting it (--output-limit, --output-limit-total)"
         );
+        self.cut += 1;
+        self.give_up(session);
+    }
+
+    /// Drops what a client has not read: it is closed at once.
+    pub(super) fn give_up(&mut self, session: &mut Session) {
         // Given back at once: nobody may ever read it.
         (session.out, session.gated, session.ready) = (Vec::new(), Vec::new(), Vec::new());
         (session.closing, session.is_cut) = (true, true);
-        self.cut += 1;
         self.count(session);
     }
 }
