@@ -246,12 +246,12 @@ impl Engine {
 
     /// No further rows are looked for: the server ends.
     pub(crate) fn stop_ending(&mut self) {
-        self.sweep.is_stopped = true;
+        self.freshness.sweep.is_stopped = true;
     }
 
     /// Adds what is to be seen of rows that end.
     pub(super) fn report_ended(&self) -> Option<EndedReport> {
-        self.sweep.report()
+        self.freshness.sweep.report()
     }
 
     /// Whether groups may be written of which no client is in need: nothing is at a limit, and the origin takes them.
@@ -272,58 +272,55 @@ impl Engine {
 
     /// Asks the origin for the next rows that have ended, if it is time to.
     pub(super) fn look_for_ended(&mut self) {
-        if self.sweep.next_timeout().is_none_or(|due| due > self.now) {
+        if self.freshness.sweep.next_timeout().is_none_or(|due| due > self.now) {
             return;
         }
         // What was found last is to be gone before it is looked for again.
-        let is_first = self.sweep.at == 0 && self.sweep.after.is_none();
-        let is_early = is_first && self.core.decided() < self.sweep.last;
+        let is_first = self.freshness.sweep.at == 0 && self.freshness.sweep.after.is_none();
+        let is_early = is_first && self.core.decided() < self.freshness.sweep.last;
         if is_early || self.core.undecided() > BACKLOG_MAX || !self.may_end() {
-            self.sweep.due = self.now + AGAIN_AFTER;
+            self.freshness.sweep.due = self.now + AGAIN_AFTER;
             return;
         }
         if is_first {
-            self.sweep.begin_round();
+            self.freshness.sweep.begin_round();
         }
-        self.sweep.questions += 1;
-        self.sweep.asked = Some((self.sweep.questions, self.now));
+        self.freshness.sweep.questions += 1;
+        self.freshness.sweep.asked = Some((self.freshness.sweep.questions, self.now));
         self.jobs.push(Io::Ended {
-            request: self.sweep.questions,
-            table: self.sweep.tables[self.sweep.at],
-            after: self.sweep.after.clone(),
+            request: self.freshness.sweep.questions,
+            table: self.freshness.sweep.tables[self.freshness.sweep.at],
+            after: self.freshness.sweep.after.clone(),
             times: [milliseconds(self.now) - MARGIN_MS, MARGIN_MS],
             limit: PAGE,
         });
     }
 
     /// Keys of rows that have ended came, or not.
-    pub fn ended(&mut self, now: Time, request: u64, result: Result<EndedKeys, OriginError>) {
-        self.now = self.now.max(now);
-        let asked = self.sweep.asked.take_if(|(asked, _)| *asked == request);
+    pub(super) fn take_ended(&mut self, request: u64, result: Result<EndedKeys, OriginError>) {
+        let asked = self.freshness.sweep.asked.take_if(|(asked, _)| *asked == request);
         let Some((_, asked_at)) = asked else { return };
         let schema = self.schema.clone();
-        let table = schema.table(self.sweep.tables[self.sweep.at]);
+        let table = schema.table(self.freshness.sweep.tables[self.freshness.sweep.at]);
         match result {
             Err(error) => {
                 self.measured.read_failed(self.now, &table.name, &error);
                 // Another table may be asked for meanwhile.
-                self.sweep.next_table();
-                self.sweep.due = self.now + ROUND_EVERY;
+                self.freshness.sweep.next_table();
+                self.freshness.sweep.due = self.now + ROUND_EVERY;
             }
             Ok(page) => {
                 self.measured.origin_works(Way::Read);
                 self.tell_skew(asked_at, page.clock_ms);
                 let is_last = page.keys.len() < PAGE;
                 let is_through = self.end_rows(table, &page);
-                self.sweep.due = match () {
+                self.freshness.sweep.due = match () {
                     () if !is_through => self.now + AGAIN_AFTER,
-                    () if is_last && self.sweep.next_table() => self.now + ROUND_EVERY,
+                    () if is_last && self.freshness.sweep.next_table() => self.now + ROUND_EVERY,
                     () => self.now,
                 };
             }
         }
-        self.pump();
-        self.run_ready();
     }
 
     /// Writes a group for each of these rows that can be deleted; false if it has to stop before the last.
@@ -339,7 +336,7 @@ impl Engine {
             // Another program has made it end earlier: clients are to see that before it goes.
             let is_stale = unit.is_some_and(|unit| self.is_seen(table, unit));
             if *is_referenced {
-                self.sweep.keeping += 1;
+                self.freshness.sweep.keeping += 1;
             } else if !is_dirty {
                 if !self.may_end() {
                     return false;
@@ -351,7 +348,7 @@ impl Engine {
                     self.invalidate(unit);
                 }
             }
-            self.sweep.after = Some(key.clone());
+            self.freshness.sweep.after = Some(key.clone());
         }
         true
     }
@@ -365,17 +362,17 @@ impl Engine {
         }
         let mut session = Session::default();
         self.append_group(&mut session, &[], Access::Back);
-        self.sweep.last = session.last_write;
-        self.sweep.ended += 1;
+        self.freshness.sweep.last = session.last_write;
+        self.freshness.sweep.ended += 1;
     }
 
     fn tell_skew(&mut self, asked_at: Time, origin_ms: i64) {
-        self.sweep.skew_ms = ahead_ms([asked_at, self.now].map(milliseconds), origin_ms);
-        let is_much = self.sweep.skew_ms.abs() > SKEW_MS_MAX;
-        if is_much && !self.sweep.is_skew_told {
-            warn_of_skew(self.sweep.skew_ms);
+        self.freshness.sweep.skew_ms = ahead_ms([asked_at, self.now].map(milliseconds), origin_ms);
+        let is_much = self.freshness.sweep.skew_ms.abs() > SKEW_MS_MAX;
+        if is_much && !self.freshness.sweep.is_skew_told {
+            warn_of_skew(self.freshness.sweep.skew_ms);
         }
-        self.sweep.is_skew_told = is_much;
+        self.freshness.sweep.is_skew_told = is_much;
     }
 }
 

@@ -2,11 +2,15 @@
 //! connections, the operator's word.
 
 use super::Engine;
-use super::session::Waiting;
+use super::login::WRONG;
+use super::session::{Job, Waiting};
 use super::unknown::HeldFetch;
-use crate::origins::OriginError;
+use crate::origins::{EndedKeys, OriginError};
+use crate::resp::Reply;
+use crate::users::Users;
 use destage_core::{ClientId, Fault, Input, Time};
 use destage_replicas_redis::Reach;
+use std::sync::Arc;
 
 impl Engine {
     /// Time passed, or the server has nothing more at hand.
@@ -54,6 +58,47 @@ impl Engine {
             }
         }
         self.pump();
+    }
+
+    /// Keys of rows that have ended came, or not.
+    pub fn ended(&mut self, now: Time, request: u64, result: Result<EndedKeys, OriginError>) {
+        self.now = self.now.max(now);
+        self.take_ended(request, result);
+        self.pump();
+        self.run_ready();
+    }
+
+    /// A password was looked at: which of the user's it is, if any.
+    pub(crate) fn password_checked(&mut self, now: Time, id: u64, place: Option<usize>) {
+        self.now = self.now.max(now);
+        let Some((login, asked_by)) = self.looked_at(id, place) else { return };
+        for request in asked_by {
+            let Some((client, Job::LogIn(then))) = self.sessions.take_job(request) else {
+                continue;
+            };
+            let Some(mut session) = self.sessions.take(client) else { continue };
+            match &login {
+                None => self.fail(&mut session, WRONG),
+                Some(login) => {
+                    session.log_in(login.clone());
+                    match then {
+                        Some(then) => Self::greeting(client, &mut session, then),
+                        None => Reply::new(&mut session.out, session.protocol).ok(),
+                    }
+                }
+            }
+            self.sessions.restore_answered(client, session);
+        }
+        self.run_ready();
+    }
+
+    /// The users from now on. Whoever has lost a right, or the password by which it came, is disconnected; how many were.
+    pub(crate) fn set_users(&mut self, now: Time, users: Arc<Users>) -> usize {
+        self.now = self.now.max(now);
+        let turned_out = self.take_users(users);
+        self.pump();
+        self.run_ready();
+        turned_out
     }
 
     /// A client is gone. What it wrote stays; what it waited for is dropped.

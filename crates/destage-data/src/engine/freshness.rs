@@ -5,6 +5,7 @@ mod ages;
 mod doubts;
 mod listening;
 
+use super::ended::Sweep;
 use crate::schema::TableId;
 use ages::Ages;
 use destage_core::expiry::{DEADLINE_BYTES, Expiries};
@@ -30,24 +31,31 @@ pub(super) struct Freshness {
     doubts: Doubts,
     /// Whether the origin tells what others change.
     listening: Listening,
+    /// Rows that have ended.
+    pub(super) sweep: Sweep,
 }
 
 impl Freshness {
     /// Nothing is cached. Copies of these tables' rows are used for so long at most.
-    pub(super) fn new(ages: impl Iterator<Item = (TableId, Span)>) -> Self {
+    pub(super) fn new(ages: impl Iterator<Item = (TableId, Span)>, sweep: Sweep) -> Self {
         Self {
             ages: Ages::new(ages),
             expiries: Expiries::default(),
             absent_plain: Vec::new(),
             doubts: Doubts::default(),
             listening: Listening::default(),
+            sweep,
         }
     }
 
     /// When something is to be looked at next.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        let times =
-            [self.ages.next_timeout(), self.expiries.next_timeout(), self.doubts.next_timeout()];
+        let times = [
+            self.ages.next_timeout(),
+            self.expiries.next_timeout(),
+            self.doubts.next_timeout(),
+            self.sweep.next_timeout(),
+        ];
         times.into_iter().flatten().min()
     }
 

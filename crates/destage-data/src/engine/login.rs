@@ -10,9 +10,9 @@
 use super::handshake::HelloRest;
 use super::session::{Job, Session, Waiting};
 use super::{Engine, Io};
-use crate::resp::{Code, Reply, ReplyError};
+use crate::resp::{Code, ReplyError};
 use crate::users::{DEFAULT, User, Users, position};
-use destage_core::{ClientId, Input, RequestId, Span, Time};
+use destage_core::{ClientId, Input, RequestId, Span};
 use destage_runtime::auth::{Verdict, guess};
 use destage_runtime::password_hash::PASSWORD_BYTES_MAX;
 use sha2::{Digest, Sha256};
@@ -28,7 +28,7 @@ const LOOKS_MAX: usize = 256;
 /// Passwords that are known again; the oldest are forgotten.
 const KNOWN_MAX: usize = 10_000;
 
-const WRONG: ReplyError =
+pub(super) const WRONG: ReplyError =
     ReplyError::fixed(Code::WrongPass, "invalid username-password pair or user is disabled.");
 const BUSY: ReplyError = ReplyError::fixed(
     Code::Busy,
@@ -183,17 +183,17 @@ impl Logins {
 impl Engine {
     /// Whether clients have to say who they are.
     pub(super) fn asks_for_password(&self) -> bool {
-        self.config.auth.is_asked_for() || self.logins.users.is_some()
+        self.config.auth.is_asked_for() || self.sessions.logins.users.is_some()
     }
 
     /// Whether the user default has a password: that of the settings, or one of the file.
     pub(super) fn has_default_password(&self) -> bool {
-        self.config.auth.is_asked_for() || self.logins.user(DEFAULT.as_bytes()).is_some()
+        self.config.auth.is_asked_for() || self.sessions.logins.user(DEFAULT.as_bytes()).is_some()
     }
 
     /// The users of the file, if there is one.
     pub(super) fn users(&self) -> Option<&Arc<Users>> {
-        self.logins.users.as_ref()
+        self.sessions.logins.users.as_ref()
     }
 
     /// Lets the client in if it knows the password; HELLO goes on with `then` if that takes a while.
@@ -210,7 +210,7 @@ impl Engine {
     ) -> Result<LoggedIn, ReplyError> {
         let from = session.from.map(|from| from.ip());
         let is_default = user == DEFAULT.as_bytes();
-        if self.logins.users.is_none() || is_default && self.config.auth.is_asked_for() {
+        if self.sessions.logins.users.is_none() || is_default && self.config.auth.is_asked_for() {
             return match self.config.auth.check(self.now, from, !is_default, password) {
                 Verdict::Right => {
                     session.authenticate();
@@ -227,56 +227,41 @@ impl Engine {
             self.config.auth.was_wrong(self.now, from, guess(user, password));
             return Err(WRONG);
         }
-        let found = self.logins.user(user).cloned();
-        let quick = self.logins.quick_of(found.as_deref(), password);
-        let known = quick.iter().position(|quick| self.logins.known.all.contains(quick));
+        let found = self.sessions.logins.user(user).cloned();
+        let quick = self.sessions.logins.quick_of(found.as_deref(), password);
+        let known = quick.iter().position(|quick| self.sessions.logins.known.all.contains(quick));
         if let (Some(place), Some(user)) = (known, found) {
             let hash = user.passwords()[place].0.clone();
             session.log_in(Login { user, hash });
             return Ok(LoggedIn::Now);
         }
         let request = self.asking.request_id(client.0);
-        if let Some(job) = self.logins.look(request, (user, password), quick, from)? {
+        if let Some(job) = self.sessions.logins.look(request, (user, password), quick, from)? {
             self.jobs.push(Io::CheckPassword(job));
         }
         session.waiting = Some(Waiting::Job { request, job: Job::LogIn(then.cloned()) });
         Ok(LoggedIn::Later)
     }
 
-    /// A password was looked at: which of the user's it is, if any.
-    pub(crate) fn password_checked(&mut self, now: Time, id: u64, place: Option<usize>) {
-        self.now = self.now.max(now);
-        let Some(look) = self.logins.looks.remove(&id) else { return };
+    /// A password was looked at: who it lets in, if anybody, and the requests that it answers.
+    pub(super) fn looked_at(
+        &mut self,
+        id: u64,
+        place: Option<usize>,
+    ) -> Option<(Option<Login>, Vec<RequestId>)> {
+        let look = self.sessions.logins.looks.remove(&id)?;
         if place.is_none() {
             self.config.auth.was_wrong(self.now, look.from, look.guess);
         }
-        let login = place.and_then(|place| self.logins.confirm(&look, place));
-        for request in look.asked_by {
-            let Some((client, Job::LogIn(then))) = self.sessions.take_job(request) else {
-                continue;
-            };
-            let Some(mut session) = self.sessions.take(client) else { continue };
-            match &login {
-                None => self.fail(&mut session, WRONG),
-                Some(login) => {
-                    session.log_in(login.clone());
-                    match then {
-                        Some(then) => Self::greeting(client, &mut session, then),
-                        None => Reply::new(&mut session.out, session.protocol).ok(),
-                    }
-                }
-            }
-            self.sessions.restore_answered(client, session);
-        }
-        self.run_ready();
+        let login = place.and_then(|place| self.sessions.logins.confirm(&look, place));
+        Some((login, look.asked_by))
     }
 
     /// The users from now on. Whoever has lost a right, or the password by which it came, is disconnected; how many were.
-    pub(crate) fn set_users(&mut self, now: Time, users: Arc<Users>) -> usize {
-        self.now = self.now.max(now);
-        if self.logins.users.is_none() {
+    pub(super) fn take_users(&mut self, users: Arc<Users>) -> usize {
+        if self.sessions.logins.users.is_none() {
             let halves = [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()];
-            self.logins.key.copy_from_slice(halves.as_flattened());
+            self.sessions.logins.key.copy_from_slice(halves.as_flattened());
         }
         let mut turned_out = Vec::new();
         for (client, session) in self.sessions.iter_mut() {
@@ -289,12 +274,10 @@ impl Engine {
                 None => turned_out.push(client),
             }
         }
-        self.logins.users = Some(users);
+        self.sessions.logins.users = Some(users);
         for &client in &turned_out {
             self.turn_away(client);
         }
-        self.pump();
-        self.run_ready();
         turned_out.len()
     }
 

@@ -121,7 +121,6 @@ use jobs::Jobs;
 pub(crate) use journal::COMMIT;
 pub(crate) use key::{format_key, key_cells};
 use log::GroupLog;
-use login::Logins;
 pub use login::PasswordJob;
 use measured::Measured;
 pub use measured::StartReport;
@@ -164,8 +163,6 @@ pub struct Engine {
     /// For how long what is cached may be used.
     freshness: Freshness,
     sessions: Sessions,
-    /// Who logs in.
-    logins: Logins,
     asking: Asking,
     /// Whom a change concerns.
     watchers: Watchers,
@@ -176,8 +173,6 @@ pub struct Engine {
     derived: Derived,
     jobs: Jobs,
     measured: Measured,
-    /// Rows that have ended.
-    sweep: Sweep,
     scratch: Scratch,
 }
 
@@ -258,13 +253,12 @@ impl Engine {
             undecided: Undecided::default(),
             unknown: Unknown::default(),
             domains: Domains::one(Partition::one(&schema), decided),
-            freshness: Freshness::new(ages),
+            freshness: Freshness::new(ages, Sweep::new(&schema)),
             sessions: Sessions::new(
                 config.clients_max,
                 config.output_bytes_max,
                 settings.output_total_bytes_max,
             ),
-            logins: Logins::default(),
             asking: Asking::default(),
             watchers: Watchers::default(),
             once: OnceTokens::new(once::limits(settings)),
@@ -272,7 +266,6 @@ impl Engine {
             derived: Derived::default(),
             jobs: Jobs::default(),
             measured: Measured::new(now),
-            sweep: Sweep::new(&schema),
             scratch: Scratch::default(),
             config,
             schema,
@@ -300,7 +293,6 @@ impl Engine {
             self.unknown.next_timeout(),
             self.measured.next_timeout(),
             self.watchers.next_timeout(),
-            self.sweep.next_timeout(),
         ];
         times.into_iter().flatten().min()
     }

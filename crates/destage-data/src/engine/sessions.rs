@@ -10,6 +10,7 @@ mod turns;
 mod unread;
 
 use super::cursors::{Cursors, Scan};
+use super::login::Logins;
 use super::script::kept::Scripts;
 use super::session::{Job, Session, Waiting};
 use super::set_scan::Place;
@@ -49,6 +50,8 @@ pub(super) struct Sessions {
     set_places: RefCell<Cursors<Place>>,
     /// What they may name by its digest.
     scripts: Scripts,
+    /// Who logs in.
+    pub(super) logins: Logins,
     monitors: Monitors,
 }
 
@@ -78,6 +81,7 @@ impl Sessions {
             cursors: Cursors::default(),
             set_places: RefCell::default(),
             scripts: Scripts::default(),
+            logins: Logins::default(),
             monitors: Monitors::default(),
         }
     }
