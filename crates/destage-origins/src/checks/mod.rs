@@ -244,13 +244,11 @@ impl Test {
 
 impl Operand {
     fn value<'a>(&'a self, cells: &[Cell<'a>]) -> Value<'a> {
-        let of =
-            |operand: &'a Self, change: fn(Cow<'a, [u8]>) -> Option<Cow<'a, [u8]>>| match operand
-                .value(cells)
-            {
-                Value::Is(value) => change(value).map_or(Value::Unknown, Value::Is),
-                other => other,
-            };
+        type Change = for<'b> fn(Cow<'b, [u8]>) -> Option<Cow<'b, [u8]>>;
+        let of = |operand: &'a Self, change: Change| match operand.value(cells) {
+            Value::Is(value) => change(value).map_or(Value::Unknown, Value::Is),
+            other => other,
+        };
         match self {
             Self::Column(column) => match cells.get(*column) {
                 Some(Cell::Value(value)) => Value::Is(Cow::Borrowed(value)),

@@ -239,7 +239,7 @@ fn compare(server: &mut impl Server, columns: &[Column], seed: u64) -> Tally {
             if outcomes.is_violated() {
                 tally.refused += 1;
                 // The constraint itself, of some of them.
-                if tally.refused % 7 == 0 {
+                if tally.refused.is_multiple_of(7) {
                     assert!(!server.takes(&insert(&format!("c{number}"), id, row)), "{said}");
                 }
             }
@@ -253,7 +253,7 @@ fn compare(server: &mut impl Server, columns: &[Column], seed: u64) -> Tally {
 fn insert(table: &str, id: usize, row: &[Option<&str>]) -> String {
     let quoted = |value: &&str| format!("'{}'", value.replace('\'', "''"));
     let values: Vec<String> =
-        row.iter().map(|value| value.as_ref().map_or("NULL".into(), quoted)).collect();
+        row.iter().map(|value| value.as_ref().map_or_else(|| "NULL".into(), quoted)).collect();
     format!("INSERT INTO {table} VALUES ({id}, {})", values.join(", "))
 }
 
