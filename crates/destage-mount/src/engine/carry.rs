@@ -11,11 +11,12 @@
 //! A crash between any two of these is followed by all of it once more; each step finds out whether it has been done.
 
 mod content;
+mod kept;
 
 use super::needs::staged_name;
-use super::plan::{Conflict, FileWork, Landed, NameWork, Plan};
+use super::plan::{FileWork, Landed, NameWork, Plan};
 use super::record::{Base, NameChange};
-use crate::ask::{Errno, Ino, Kind, Make, Name};
+use crate::ask::{Errno, Ino, Kind, Name};
 use crate::origin::{Attributes, Key, Origin, Result};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -39,6 +40,10 @@ pub(crate) struct Controls {
     pub(crate) no_base: bool,
     /// What makes a file longer comes in any order.
     pub(crate) no_growth_order: bool,
+    /// A file that others have had is theirs only if the journal says that it has got a name.
+    pub(crate) trusts_journal: bool,
+    /// Changes of names that others may have changed are taken for others.
+    pub(crate) guesses_lost: bool,
 }
 
 /// Carries a batch out, with so many files at a time.
@@ -117,6 +122,10 @@ impl Carrier<'_> {
     /// Brings a file; false if it is not to be touched.
     fn file(&mut self, file: &FileWork) -> Result<bool> {
         let key = &file.key;
+        if file.is_lost && !self.is_only_here(file)? {
+            self.keep(file, kept::LOST)?;
+            return Ok(false);
+        }
         let found = match self.origin.stat(key) {
             Ok(found) => found,
             Err(Errno::STALE | Errno::NOENT) => {
@@ -164,13 +173,34 @@ impl Carrier<'_> {
         Ok(true)
     }
 
+    /// Whether nobody else can have heard of a file: it has no name but the one under which it was made in advance.
+    fn is_only_here(&self, file: &FileWork) -> Result<bool> {
+        let Some(staged) = file.staged else { return Ok(false) };
+        if self.controls.trusts_journal {
+            return Ok(true);
+        }
+        Ok(self.is_staged(&file.key, file.stat.kind, staged)? == Some(true))
+    }
+
+    /// Whether a file is only where files are made in advance; `None` if it is there, and has a name besides.
+    fn is_staged(&self, file: &Key, kind: Kind, staged: u64) -> Result<Option<bool>> {
+        match self.origin.lookup(&self.own.pool, &staged_name(staged)) {
+            Ok((key, stat)) if key == *file => {
+                Ok((kind == Kind::Dir || stat.nlink == 1).then_some(true))
+            }
+            Ok(_) | Err(Errno::NOENT | Errno::STALE) => Ok(Some(false)),
+            Err(error) => Err(error),
+        }
+    }
+
     fn names(&mut self, plan: &Plan) -> Result<()> {
         let done = self.done_before(&plan.in_doubt)?;
-        for work in plan.names.iter().take(done) {
-            self.end_create(work)?;
-        }
-        for work in plan.names.iter().skip(done) {
+        for (index, work) in plan.names.iter().enumerate() {
             let Some(change) = &work.change else { continue };
+            if index < done && !self.is_lost(work) {
+                self.end_create(work)?;
+                continue;
+            }
             match self.name(work, change) {
                 Err(error) if is_lasting(error) => self.note(work, REFUSED)?,
                 other => other?,
@@ -194,10 +224,14 @@ impl Carrier<'_> {
     /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are
     /// what they are after so many of them; of several such numbers, which look the same, the last.
     fn done_before(&self, works: &[NameWork]) -> Result<usize> {
+        let (least, most) = self.surely_done(works)?;
         let mut mismatches: isize = 0;
         let mut actual: HashMap<(Ino, Name), Option<Ino>> = HashMap::new();
         let mut expected: HashMap<(Ino, Name), Option<Ino>> = HashMap::new();
-        let changes = || works.iter().map(|work| (work, work.change.as_ref()));
+        // Of names that others may have changed the origin says nothing of what was done.
+        let counts = |work: &&NameWork| !self.is_lost(work);
+        let changes =
+            || works.iter().map(|work| (work, work.change.as_ref().filter(|_| counts(&work))));
         for (work, change) in changes() {
             let before = change.map(NameChange::before).into_iter().flatten();
             for ((dir, name, whose), key) in before.flatten().zip(&work.dirs) {
@@ -211,8 +245,8 @@ impl Carrier<'_> {
                 actual.insert(name, found);
             }
         }
-        let (mut best, mut fewest) = (0, mismatches);
-        for (index, (_, change)) in changes().enumerate() {
+        let (mut best, mut fewest) = (0, if least == 0 { mismatches } else { isize::MAX });
+        for (index, (_, change)) in changes().enumerate().take(most) {
             // Where a rename takes two steps, it may have ended between them: then it is done once more.
             if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = change {
                 let name = (*to_dir, to_name.clone());
@@ -220,7 +254,7 @@ impl Carrier<'_> {
                 let now = Some(Some(*ino));
                 let half =
                     mismatches + isize::from(found.copied() != now) - isize::from(found != before);
-                if half <= fewest {
+                if half <= fewest && index >= least {
                     (best, fewest) = (index, half);
                 }
             }
@@ -231,11 +265,40 @@ impl Carrier<'_> {
                 let before = expected.insert(name, whose).flatten();
                 mismatches += isize::from(found != whose) - isize::from(found != before);
             }
-            if mismatches <= fewest {
+            if mismatches <= fewest && index + 1 >= least {
                 (best, fewest) = (index + 1, mismatches);
             }
         }
         Ok(best)
+    }
+
+    fn is_lost(&self, work: &NameWork) -> bool {
+        work.is_lost && !self.controls.guesses_lost
+    }
+
+    /// At least and at most so many of these changes were done, where some of them are lost: then what names say is less than
+    /// usual. Where files are made in advance nobody else changes anything, and a file that is there has not got its first name.
+    fn surely_done(&self, works: &[NameWork]) -> Result<(usize, usize)> {
+        let (mut least, mut most) = (0, works.len());
+        if !works.iter().any(|work| self.is_lost(work)) {
+            return Ok((least, most));
+        }
+        for (index, work) in works.iter().enumerate() {
+            let Some(NameChange::Create { staged, make, .. }) = &work.change else { continue };
+            match self.is_staged(&work.file, make.kind(), *staged)? {
+                Some(true) => {
+                    most = index;
+                    break;
+                }
+                // Its first step was done: the next attempt does the second one.
+                None => {
+                    (least, most) = (index + 1, index + 1);
+                    break;
+                }
+                Some(false) => least = index + 1,
+            }
+        }
+        Ok((least, most))
     }
 
     /// A file that has its first name is not to keep the one under which it was made in advance: where a rename takes two
@@ -261,6 +324,9 @@ impl Carrier<'_> {
     fn name(&mut self, work: &NameWork, change: &NameChange) -> Result<()> {
         let [dir, to_dir] = &work.dirs;
         let file = &work.file;
+        if self.is_lost(work) {
+            return self.lost_name(work, change);
+        }
         match change {
             NameChange::Create { name, staged, .. } => {
                 let staged = staged_name(*staged);
@@ -331,130 +397,6 @@ impl Carrier<'_> {
         }
     }
 
-    /// Keeps what this host has of a file beside the origin's.
-    fn keep(&mut self, file: &FileWork, reason: &'static str) -> Result<()> {
-        let place = format!("{}-{}", file.first.0, file.key.ino);
-        let folder = self.folder(&place)?;
-        let mut is_packed = false;
-        if file.stat.kind == Kind::File {
-            let key = match self.origin.make(&folder, DATA_NAME, &Make::File) {
-                Ok((key, _)) => key,
-                Err(Errno::EXIST) => self.origin.lookup(&folder, DATA_NAME)?.0,
-                Err(error) => return Err(error),
-            };
-            let whole = FileWork { limit: 0, ..file.clone() };
-            match self.content(&key, u64::MAX, &whole) {
-                // Where they belong they cannot be: the ranges say where that is.
-                Err(error) if is_lasting(error) => {
-                    self.pack(&key, file)?;
-                    is_packed = true;
-                }
-                other => other?,
-            }
-            self.origin.sync(&key)?;
-        }
-        let ranges = file.writes.iter().filter(|(.., content)| !is_packed || content.is_bytes());
-        let ranges: Vec<(u64, u64)> = ranges.map(|(at, len, _)| (*at, *len)).collect();
-        let about = serde_json::json!({
-            "ino": file.key.ino,
-            "reason": reason,
-            "size": file.stat.size,
-            "mode": file.stat.mode,
-            "uid": file.stat.uid,
-            "gid": file.stat.gid,
-            "mtime": file.stat.mtime.seconds,
-            "ranges": ranges,
-            "packed": is_packed,
-        });
-        self.tell(&folder, place, file.key.ino, None, reason, &about)
-    }
-
-    /// Writes the ranges of a file one behind the other, without what is zeros.
-    fn pack(&self, key: &Key, file: &FileWork) -> Result<()> {
-        self.origin.truncate(key, 0)?;
-        let mut at = 0;
-        for (_, len, content) in file.writes.iter().filter(|(.., content)| content.is_bytes()) {
-            let mut buffer = Vec::new();
-            content.append_to(&mut buffer, *len);
-            self.origin.write(key, at, &buffer)?;
-            at += len;
-        }
-        Ok(())
-    }
-
-    /// Moves a file that cannot have its name to where conflicts are kept.
-    fn set_aside(
-        &mut self,
-        work: &NameWork,
-        from: &Key,
-        name: &[u8],
-        reason: &'static str,
-    ) -> Result<()> {
-        let place = format!("{}-{}", work.lsn.0, work.file.ino);
-        let folder = self.folder(&place)?;
-        match self.origin.rename(from, name, &folder, DATA_NAME, false) {
-            // An earlier attempt has.
-            Ok(()) | Err(Errno::NOENT | Errno::EXIST) => {}
-            Err(error) => return Err(error),
-        }
-        self.tell_of_name(work, &folder, place, reason)
-    }
-
-    /// Nothing is to be kept but that it happened.
-    fn note(&mut self, work: &NameWork, reason: &'static str) -> Result<()> {
-        let place = format!("{}-{}", work.lsn.0, work.file.ino);
-        let folder = self.folder(&place)?;
-        self.tell_of_name(work, &folder, place, reason)
-    }
-
-    fn tell_of_name(
-        &mut self,
-        work: &NameWork,
-        folder: &Key,
-        place: String,
-        reason: &'static str,
-    ) -> Result<()> {
-        let after = work.change.as_ref().map(NameChange::after).into_iter().flatten().flatten();
-        let names: Vec<_> = after
-            .map(|(dir, name, whose)| {
-                let name = String::from_utf8_lossy(name);
-                serde_json::json!({ "directory": dir, "name": name, "file": whose })
-            })
-            .collect();
-        let about = serde_json::json!({ "ino": work.file.ino, "reason": reason, "names": names });
-        self.tell(folder, place, work.file.ino, Some(work.lsn), reason, &about)
-    }
-
-    fn tell(
-        &mut self,
-        folder: &Key,
-        place: String,
-        ino: Ino,
-        of_name: Option<destage_core::Lsn>,
-        reason: &'static str,
-        about: &serde_json::Value,
-    ) -> Result<()> {
-        let key = match self.origin.make(folder, ABOUT_NAME, &Make::File) {
-            Ok((key, _)) => key,
-            Err(Errno::EXIST) => self.origin.lookup(folder, ABOUT_NAME)?.0,
-            Err(error) => return Err(error),
-        };
-        self.origin.write(&key, 0, about.to_string().as_bytes())?;
-        self.origin.sync(&key)?;
-        self.origin.sync(folder)?;
-        self.origin.sync(&self.own.conflicts)?;
-        self.landed.conflicts.push(Conflict { ino, place, reason, of_name });
-        Ok(())
-    }
-
-    fn folder(&self, place: &str) -> Result<Key> {
-        match self.origin.make(&self.own.conflicts, place.as_bytes(), &Make::Dir) {
-            Ok((key, _)) => Ok(key),
-            Err(Errno::EXIST) => Ok(self.origin.lookup(&self.own.conflicts, place.as_bytes())?.0),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Many at once are quicker than one by one, where that is offered.
     fn syncs_each(&self, count: usize) -> bool {
         count <= SYNC_EACH_MAX || !self.origin.syncs_all()
@@ -513,7 +455,5 @@ fn is_lasting(error: Errno) -> bool {
 const REFUSED: &str = "the origin refuses it, and would again";
 /// Files from which on several are brought at a time.
 const LANE_FILES_MIN: usize = 16;
-const DATA_NAME: &[u8] = b"data";
-const ABOUT_NAME: &[u8] = b"about.json";
 /// Files up to which each is made durable by itself.
 const SYNC_EACH_MAX: usize = 4;

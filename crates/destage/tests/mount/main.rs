@@ -8,8 +8,10 @@ mod harness;
 #[allow(dead_code, reason = "the tests of `destage block` use the rest")]
 mod applications;
 mod baseline;
+mod coherence;
 mod commands;
 mod crash;
+mod etcd;
 mod exercised;
 mod mounted;
 mod origin;
