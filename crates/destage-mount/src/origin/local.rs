@@ -169,6 +169,13 @@ impl LocalOrigin {
         Ok(!self.syncs_all && pages::can_be_mapped(self.bytes(file)?.as_fd())?)
     }
 
+    /// Whether a lock here ends with the session that carries the data. Over NFS and SMB it ends by itself, whatever is on its
+    /// way.
+    pub(crate) fn locks_end_with_data(&self) -> Result<bool> {
+        let kind = sys::fstatfs(&self.folder)?.f_type as u32;
+        Ok(!LOCKS_END_ALONE.contains(&kind))
+    }
+
     /// A name goes, and so may its file: nothing of it is kept open but what is pinned.
     fn forget_name(&self, dir: &OwnedFd, name: &[u8]) {
         let Ok(name) = CString::new(name) else { return };
@@ -497,6 +504,8 @@ impl Origin for LocalOrigin {
 
 /// How `statfs` calls a file system that a program serves.
 const FUSE_SUPER_MAGIC: sys::FsWord = 0x6573_5546;
+/// NFS, and SMB by its three names.
+const LOCKS_END_ALONE: [u32; 4] = [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42];
 /// Permissions and the bits above them.
 const MODE_BITS: u32 = 0o7777;
 /// As CephFS cuts files into objects, unless it is told otherwise; a local disk has a file's end go with its bytes.

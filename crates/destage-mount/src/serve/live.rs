@@ -233,11 +233,11 @@ impl Live {
     }
 
     /// From now on requests wait for tokens.
-    pub(super) fn share(self: &Arc<Self>, tokens: Arc<Tokens>) {
+    pub(super) fn share(self: &Arc<Self>, tokens: Arc<Tokens>, no_revocation: bool) {
         let me: Weak<Self> = Arc::downgrade(self);
         self.with(|front, _| front.set_covers(tokens.clone()));
         tokens.set_holder(me.clone());
-        let shared = Shared::new(tokens, me);
+        let shared = Shared::new(tokens, me, no_revocation);
         // Once, before the first request.
         assert!(self.shared.set(shared).is_ok(), "a mount is shared once");
     }

@@ -33,12 +33,15 @@ pub(super) fn start(
         let message = format!("cannot keep files of its own in {}: {error}", own.display());
         ServeError::new(exit::ORIGIN_UNREACHABLE, message)
     };
+    if !origin.locks_end_with_data().map_err(|error| place(io::Error::other(error.to_string())))? {
+        let message = "over NFS and SMB nobody can tell whether a silent host still writes: --tokens needs CephFS".to_owned();
+        return Err(ServeError::new(exit::USAGE, message));
+    }
     let volume = volume(own).map_err(place)?;
     let hosts = own.join("hosts");
     fs::create_dir_all(&hosts).map_err(place)?;
     let fences = Fences::claim(&hosts, host, settings.fence_command.clone())?;
-    let tokens = Tokens::start(settings, &volume, host, fences)
-        .map_err(|error| ServeError::internal(&error))?;
+    let tokens = Tokens::start(settings, &volume, host, fences)?;
     let guard = Arc::downgrade(&tokens);
     origin.guard(move || guard.upgrade().is_some_and(|tokens| tokens.may_change()));
     let until = Instant::now() + Duration::from_nanos(settings.lease.0) * 2;
@@ -132,8 +135,12 @@ pub(super) fn look(
 ///
 /// # Errors
 /// The origin does not take it.
-pub(super) fn take_up(live: &Arc<Live>, tokens: Arc<Tokens>) -> Result<(), ServeError> {
-    live.share(tokens.clone());
+pub(super) fn take_up(
+    live: &Arc<Live>,
+    tokens: Arc<Tokens>,
+    settings: &TokenSettings,
+) -> Result<(), ServeError> {
+    live.share(tokens.clone(), settings.no_revocation);
     let (lost, upto) =
         live.with(|front, _| (front.tree.lost.len(), front.covered(&Root::Volume, &[]).1));
     if lost > 0 {

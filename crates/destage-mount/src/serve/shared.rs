@@ -28,6 +28,8 @@ pub(super) struct Shared {
     has_held: AtomicBool,
     /// It serves nothing any more, since others have shut it out, or since it cannot keep what it promises.
     is_over: AtomicBool,
+    /// See [`crate::tokens::TokenSettings`].
+    no_revocation: bool,
 }
 
 type Slot = Arc<Mutex<Option<Pending>>>;
@@ -56,7 +58,7 @@ impl Answer for Tracked {
 }
 
 impl Shared {
-    pub(super) fn new(tokens: Arc<Tokens>, me: Weak<Live>) -> Self {
+    pub(super) fn new(tokens: Arc<Tokens>, me: Weak<Live>, no_revocation: bool) -> Self {
         Self {
             tokens,
             me,
@@ -65,6 +67,7 @@ impl Shared {
             held: Mutex::default(),
             has_held: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            no_revocation,
         }
     }
 
@@ -233,6 +236,9 @@ impl Holder for Live {
     fn give_up(&self, root: &Root, covered: &[FileId]) -> bool {
         let Some(shared) = self.shared() else { return false };
         let Some(me) = shared.me.upgrade() else { return false };
+        if shared.no_revocation {
+            return true;
+        }
         let (inos, _) = self.with(|front, _| front.covered(root, covered));
         let open = self.with(|front, _| {
             let is_open = |ino: &Ino| front.tree.node(*ino).is_some_and(|node| node.opens > 0);

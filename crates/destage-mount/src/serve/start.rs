@@ -62,6 +62,9 @@ pub(super) fn start(
     check_handles(&origin, &own, settings)?;
     let (longest, has_page_cache) =
         probe_file(&origin, &own).map_err(|error| unreachable_origin(settings, error))?;
+    if has_page_cache && settings.tokens.is_some() {
+        return Err(ServeError::new(exit::USAGE, format!("--tokens promises more: {PAGE_CACHE}")));
+    }
     if has_page_cache {
         tracing::warn!("{PAGE_CACHE}");
     }
@@ -94,8 +97,8 @@ pub(super) fn start(
     front.begin(clock.now(), mount.into_bytes(), epoch + 1);
     let live = Live::start(front, origin, own, pool, clock.clone(), outbox)
         .map_err(|error| ServeError::internal(&error))?;
-    if let Some(tokens) = shared {
-        share::take_up(&live, tokens)?;
+    if let (Some(tokens), Some(settings)) = (shared, &settings.tokens) {
+        share::take_up(&live, tokens, settings)?;
     }
     Ok(Started { live, root, found, has_page_cache, _claim: claim })
 }

@@ -1,8 +1,10 @@
 //! etcd, by the JSON gateway that each of its servers has: transactions, leases, and a watch.
 
+use super::address::{EtcdAddress, EtcdTls};
 use super::wire;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use destage_runtime::tls::TlsError;
 use destage_tokens::{Event, Kept, Key, LeaseId, Put, Rev, Snapshot, Txn, TxnReply, Value};
 use serde_json::{Value as Json, json};
 use std::fmt;
@@ -10,64 +12,6 @@ use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Where it is, and who asks.
-#[derive(Clone)]
-pub struct EtcdAddress {
-    /// `HOST:PORT` of each server.
-    pub servers: Vec<String>,
-    /// A user of it, with a password.
-    pub user: Option<(String, String)>,
-}
-
-impl EtcdAddress {
-    /// From `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...]`.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let form = "etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...]";
-        let rest = text.strip_prefix("etcd://").ok_or_else(|| format!("use {form}"))?;
-        let (user, servers) = match rest.rsplit_once('@') {
-            Some((user, servers)) => (Some(user), servers),
-            None => (None, rest),
-        };
-        let decode = |text: &str| {
-            let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-            decoded
-                .map(std::borrow::Cow::into_owned)
-                .map_err(|_| "user and password are UTF-8".to_owned())
-        };
-        let user = match user.map(|user| user.split_once(':')) {
-            None => None,
-            Some(Some((name, password))) => Some((decode(name)?, decode(password)?)),
-            Some(None) => return Err(format!("a user comes with a password: use {form}")),
-        };
-        let servers: Vec<String> =
-            servers.trim_end_matches('/').split(',').map(str::to_owned).collect();
-        let is_place = |server: &String| {
-            let port = server.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
-            matches!(port, Some((host, Ok(1..))) if !host.is_empty() && !host.contains('/'))
-        };
-        // What is wrong may hold a password.
-        if let Some(wrong) = servers.iter().position(|server| !is_place(server)) {
-            return Err(format!("server {} is no HOST:PORT: use {form}", wrong + 1));
-        }
-        Ok(Self { servers, user })
-    }
-}
-
-impl fmt::Debug for EtcdAddress {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, out)
-    }
-}
-
-impl fmt::Display for EtcdAddress {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "etcd://{}", self.servers.join(","))
-    }
-}
 
 /// Why etcd did not do what it was asked; perhaps it did.
 #[derive(Debug)]
@@ -115,9 +59,18 @@ type Stream = BufReader<Box<dyn std::io::Read + Send>>;
 
 impl Etcd {
     /// A client for the keys of a volume. `limit` bounds a call, and how long a watch hears nothing before it asks anew.
-    pub(crate) fn new(address: EtcdAddress, volume: &str, limit: Duration) -> Self {
+    ///
+    /// # Errors
+    /// The files for TLS cannot be used.
+    pub(crate) fn new(
+        address: EtcdAddress,
+        volume: &str,
+        limit: Duration,
+    ) -> std::result::Result<Self, TlsError> {
+        let tls = address.tls.as_ref().map(EtcdTls::config).transpose()?.unwrap_or_default();
         let agent = |limit: Option<Duration>, of_body: Option<Duration>| {
             ureq::Agent::config_builder()
+                .tls_config(tls.clone())
                 .timeout_global(limit)
                 .timeout_recv_body(of_body)
                 .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -127,14 +80,14 @@ impl Etcd {
                 .build()
                 .into()
         };
-        Self {
+        Ok(Self {
             address,
             prefix: wire::prefix(volume),
             turn: AtomicUsize::new(0),
             agent: agent(Some(limit), None),
             streams: agent(None, Some(limit)),
             ticket: Mutex::default(),
-        }
+        })
     }
 
     fn ticket(&self) -> Option<String> {
@@ -165,7 +118,8 @@ impl Etcd {
         let servers = &self.address.servers;
         let turn = self.turn.load(Ordering::Relaxed);
         let server = &servers[turn % servers.len()];
-        let mut request = agent.post(format!("http://{server}/v3/{path}"));
+        let scheme = if self.address.tls.is_some() { "https" } else { "http" };
+        let mut request = agent.post(format!("{scheme}://{server}/v3/{path}"));
         if let Some(ticket) = self.ticket() {
             request = request.header("Authorization", ticket);
         }
@@ -431,24 +385,5 @@ const PAGE: u64 = 5_000;
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read_and_wrong_ones_are_told() {
-        let address = EtcdAddress::parse("etcd://me:p%40ss@10.0.0.5:2379,db:2379").unwrap();
-        assert_eq!(address.servers, ["10.0.0.5:2379", "db:2379"]);
-        assert_eq!(address.user, Some(("me".into(), "p@ss".into())));
-        assert_eq!(address.to_string(), "etcd://10.0.0.5:2379,db:2379");
-        for wrong in [
-            "10.0.0.5:2379",
-            "etcd://",
-            "etcd://host",
-            "etcd://host:0",
-            "etcd://me@h:1",
-            "etcd://h:1/x",
-        ] {
-            assert!(EtcdAddress::parse(wrong).is_err(), "{wrong}");
-        }
-    }
-}
+#[path = "etcd_tests.rs"]
+mod tests;

@@ -3,15 +3,17 @@
 //! Four kinds of threads: one asks etcd, one renews the lease, one listens to what changes there, and some carry out what
 //! follows. None of them waits for a request of a program.
 
+mod address;
 mod etcd;
 mod fence;
 mod wire;
 
-pub use etcd::EtcdAddress;
+pub use address::{EtcdAddress, EtcdTls};
 pub(crate) use fence::Fences;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use destage_core::{Span, Time};
+use destage_runtime::ServeError;
 use destage_tokens::{
     AskId, Controls, Effect, FileId, Host, HostId, Kept, LeaseId, Need, Rev, Root, Settings, Stage,
     Txn,
@@ -82,6 +84,8 @@ pub struct TokenSettings {
     pub lease: Span,
     /// What shuts a silent host out, by the shell.
     pub fence_command: Option<String>,
+    /// Tokens are given up with what changed under them left where it is: a control for tests.
+    pub no_revocation: bool,
 }
 
 /// The time of leases: it goes on while the machine sleeps, and nobody sets it.
@@ -94,11 +98,22 @@ impl Tokens {
     /// Starts to ask for tokens of a volume.
     ///
     /// # Errors
-    /// The system has no threads.
+    /// The files for TLS cannot be used, or the system has no threads.
     pub(crate) fn start(
         settings: &TokenSettings,
         volume: &str,
         host: HostId,
+        fences: Fences,
+    ) -> Result<Arc<Self>, ServeError> {
+        let call_limit = Duration::from_nanos(settings.lease.0 / 3);
+        let etcd = Etcd::new(settings.etcd.clone(), volume, call_limit)?;
+        Self::begin(settings, host, etcd, fences).map_err(|error| ServeError::internal(&error))
+    }
+
+    fn begin(
+        settings: &TokenSettings,
+        host: HostId,
+        etcd: Etcd,
         fences: Fences,
     ) -> io::Result<Arc<Self>> {
         let (store, store_work) = unbounded();
@@ -115,13 +130,12 @@ impl Tokens {
             controls: Controls::default(),
         };
         let lease_seconds = lasts.0.div_ceil(1_000_000_000);
-        let call_limit = Duration::from_nanos(lasts.0 / 3);
         let tokens = Arc::new(Self {
             host: Mutex::new(Host::new(protocol)),
             waiting: Mutex::default(),
             last_ask: AtomicU64::default(),
             watches: AtomicU64::default(),
-            etcd: Arc::new(Etcd::new(settings.etcd.clone(), volume, call_limit)),
+            etcd: Arc::new(etcd),
             fences,
             lease_seconds,
             store,
