@@ -62,7 +62,9 @@ impl EtcdAddress {
         let tls = match (is_tls, parameters) {
             (true, parameters) => Some(EtcdTls::parse(parameters)?),
             (false, None) => None,
-            (false, Some(_)) => return Err("parameters are for etcds://, which is encrypted".into()),
+            (false, Some(_)) => {
+                return Err("parameters are for etcds://, which is encrypted".into());
+            }
         };
         Ok(Self { servers, user, tls })
     }

@@ -177,9 +177,10 @@ fn the_real_store_does_what_the_model_does_and_forgets_its_history() {
         let (wanted, events) = model.txn(&txn);
         assert_eq!(reply.is_done, wanted.is_done, "{txn:?}");
         assert_eq!(reply.revision.0, model.revision().0 + first.0, "{txn:?}");
-        let found = wanted.found.into_iter().map(|(key, found)| {
-            (key, found.map(|(value, rev)| (value, real(rev))))
-        });
+        let found = wanted
+            .found
+            .into_iter()
+            .map(|(key, found)| (key, found.map(|(value, rev)| (value, real(rev)))));
         assert_eq!(reply.found, found.collect::<Vec<_>>());
         done += u32::from(reply.is_done);
         expected.extend(

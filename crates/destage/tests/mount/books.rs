@@ -195,9 +195,8 @@ impl Books {
     /// Waits until so much more was done of everything.
     #[track_caller]
     pub(crate) fn goes_on(&self, count: usize) {
-        let done = || {
-            [lock(&self.reads).len(), lock(&self.writes).len(), lock(&self.appended).len()]
-        };
+        let done =
+            || [lock(&self.reads).len(), lock(&self.writes).len(), lock(&self.appended).len()];
         let before = done();
         eventually("the clients go on", PATIENCE * 2, || {
             done().iter().zip(before).all(|(now, before)| now - before >= count)

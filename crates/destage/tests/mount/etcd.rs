@@ -106,8 +106,12 @@ impl Etcd {
         }
         let log = self.folder.with_extension("log");
         let log = File::options().create(true).append(true).open(log).expect("a log");
-        let server =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
+        let server = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
         adopt(server.id());
         self.server = Some(server);
         let port = self.ports[0];

@@ -119,7 +119,11 @@ const TIMED_OUT: i32 = 124;
 /// The binary under test.
 pub(crate) fn destage() -> Command {
     let mut command = Command::new(binary());
-    command.env_remove("DESTAGE_PASSWORD").env_remove("DESTAGE_ADMIN").env_remove("DESTAGE_TOKENS").stdin(Stdio::null());
+    command
+        .env_remove("DESTAGE_PASSWORD")
+        .env_remove("DESTAGE_ADMIN")
+        .env_remove("DESTAGE_TOKENS")
+        .stdin(Stdio::null());
     command
 }
 

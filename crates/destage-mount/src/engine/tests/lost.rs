@@ -3,9 +3,9 @@
 use super::origin::Death;
 use super::world::{FakeCovers, World};
 use crate::ask::{Answered, Ask, Kind, Make};
-use crate::engine::{Front, Hints};
 use crate::engine::carry::Controls;
 use crate::engine::front::FrontControls;
+use crate::engine::{Front, Hints};
 use crate::origin::{Key, Origin};
 use destage_core::Lsn;
 use destage_engine::Drive;
@@ -215,7 +215,8 @@ fn what_is_given_up_does_not_come_again_after_a_crash() {
 
 #[test]
 fn giving_up_while_only_memory_knows_that_the_origin_has_it_is_noticed() {
-    let wrong = (0..40).find_map(|seed| given_up(seed, |front, upto| front.decided() >= upto).err());
+    let wrong =
+        (0..40).find_map(|seed| given_up(seed, |front, upto| front.decided() >= upto).err());
     println!("{}", wrong.expect("it is noticed"));
 }
 
