@@ -218,10 +218,16 @@ impl Shared {
     /// It serves nothing any more: whoever waits gets an error.
     fn end(&self, live: &Live) {
         self.is_over.store(true, Ordering::Relaxed);
+        self.fail_rest();
+        live.tell(Event::Over);
+    }
+
+    /// Those who had come, and had not seen that it is over.
+    fn fail_rest(&self) {
+        self.tokens.fail_waiting();
         lock(&self.paging).clear();
         let held = std::mem::take(&mut *lock(&self.held));
         held.into_iter().for_each(|held| self.answer(held));
-        live.tell(Event::Over);
     }
 }
 
@@ -256,12 +262,15 @@ impl Holder for Live {
 
     fn look(&self) {
         let Some(shared) = self.shared() else { return };
+        if shared.is_over() {
+            return shared.fail_rest();
+        }
         shared.answer_held();
         // Without its journal, or its origin, it can give nothing back: others are not to wait for it.
-        if !shared.is_over() && self.with(|front, _| front.stopped().is_some()) {
+        if self.with(|front, _| front.stopped().is_some()) {
             tracing::error!("it can keep nothing for the other hosts: it ends, and they may go on");
-            shared.tokens.stop();
             shared.end(self);
+            shared.tokens.stop();
         }
     }
 

@@ -412,7 +412,7 @@ impl Tokens {
     }
 
     /// Whoever waits gets an error.
-    fn fail_waiting(&self) {
+    pub(crate) fn fail_waiting(&self) {
         let waiting = std::mem::take(&mut *self.waiting());
         drop(waiting);
     }

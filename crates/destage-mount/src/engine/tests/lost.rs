@@ -58,9 +58,29 @@ fn contents(world: &World, folder: &str) -> Contents {
     files.collect()
 }
 
+/// What others do to a folder while a host is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// They write to the files that they find.
+    Write,
+    /// They remove them.
+    Remove,
+    /// They put files of theirs in their places, and where this host has made some.
+    Replace,
+    /// They remove the folder, too.
+    RemoveFolder,
+}
+
+const OTHERS: [Others; 4] = [Others::Write, Others::Remove, Others::Replace, Others::RemoveFolder];
+
 /// A host dies after so many effects of destaging, others change one of two folders, and it comes back; that dies, too.
 /// Returns what is wrong.
-fn returned(seed: u64, after: u64, again: u64, carry: Controls) -> Result<(), String> {
+fn returned(
+    seed: u64,
+    (after, again): (u64, u64),
+    how: Others,
+    carry: Controls,
+) -> Result<(), String> {
     let mut world = World::new(seed, FrontControls { carry, ..FrontControls::default() });
     let covers = Arc::new(FakeCovers::default());
     world.covers = Some(covers.clone());
@@ -95,15 +115,30 @@ fn returned(seed: u64, after: u64, again: u64, carry: Controls) -> Result<(), St
     world.crash(Death::Process);
     // Others have had one folder and what is in it since.
     let before = contents(&world, "/theirs");
+    let dir = key(&world, &["theirs"]).expect("it is there");
+    covers.lost.lock().expect("no panic before").insert(dir.handle.clone());
     for (name, found) in &before {
         let file = key(&world, &["theirs", name]).expect("it is there");
         covers.lost.lock().expect("no panic before").insert(file.handle.clone());
-        if found.starts_with(b"mine") || name == "named" || name == "gone" {
+        if how != Others::Write {
+            world.origin.unlink(&dir, name.as_bytes()).expect("others can");
+        } else if found.starts_with(b"mine") || name == "named" || name == "gone" {
             world.origin.write(&file, 0, b"another").expect("others can");
         }
     }
-    let dir = key(&world, &["theirs"]).expect("it is there");
-    covers.lost.lock().expect("no panic before").insert(dir.handle.clone());
+    match how {
+        Others::Write | Others::Remove => {}
+        Others::Replace => {
+            for name in ["named", "new", "gone", "draft", "final"] {
+                let made = world.origin.make(&dir, name.as_bytes(), &Make::File);
+                let (file, _) = made.expect("others can");
+                world.origin.write(&file, 0, b"another").expect("others can");
+            }
+        }
+        Others::RemoveFolder => {
+            world.origin.rmdir(&world.origin.root(), b"theirs").expect("others can");
+        }
+    }
     let others = contents(&world, "/theirs");
     covers.forget_born();
     world.die_after(again, false);
@@ -137,12 +172,15 @@ fn returned(seed: u64, after: u64, again: u64, carry: Controls) -> Result<(), St
     Ok(())
 }
 
-fn all(carry: Controls) -> Result<(), String> {
-    for seed in [1, 2] {
-        for after in 0..60 {
-            for again in [1, 3, 7, 12, 20, 1_000] {
-                returned(seed, after, again, carry)
-                    .map_err(|error| format!("seed {seed}, after {after}, {again}: {error}"))?;
+fn all(others: &[Others], carry: Controls) -> Result<(), String> {
+    for &how in others {
+        for seed in [1, 2] {
+            for after in 0..60 {
+                for again in [1, 3, 7, 12, 20, 1_000] {
+                    returned(seed, (after, again), how, carry).map_err(|error| {
+                        format!("{how:?}, seed {seed}, after {after}, {again}: {error}")
+                    })?;
+                }
             }
         }
     }
@@ -152,17 +190,23 @@ fn all(carry: Controls) -> Result<(), String> {
 /// > nothing that was answered is discarded, and nothing that others have written is overwritten
 #[test]
 fn what_others_wrote_since_is_not_overwritten_and_what_was_acknowledged_is_kept() {
-    all(Controls::default()).unwrap();
+    all(&OTHERS, Controls::default()).unwrap();
 }
 
 #[test]
 fn taking_a_file_for_unnamed_since_the_journal_says_so_is_noticed() {
-    println!("{}", all(Controls { trusts_journal: true, ..Controls::default() }).unwrap_err());
+    println!(
+        "{}",
+        all(&OTHERS, Controls { trusts_journal: true, ..Controls::default() }).unwrap_err()
+    );
 }
 
 #[test]
 fn guessing_what_was_done_by_names_that_others_changed_is_noticed() {
-    println!("{}", all(Controls { guesses_lost: true, ..Controls::default() }).unwrap_err());
+    println!(
+        "{}",
+        all(&OTHERS, Controls { guesses_lost: true, ..Controls::default() }).unwrap_err()
+    );
 }
 
 /// A token is given up after several writes, some of which went along with an earlier batch; the host dies, others write, and
