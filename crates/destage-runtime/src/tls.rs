@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use ureq::tls::{Certificate, ClientCert, KeyKind, PrivateKey, TlsConfig};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, TlsConfig};
 use verify::AnyName;
 
 pub use rustls::ServerConfig;
@@ -144,13 +144,10 @@ pub fn http_config(
     };
     let client = match identity {
         Some(identity) => {
-            let (chain, key) = load(identity)?;
-            let kind = match key {
-                PrivateKeyDer::Pkcs1(_) => KeyKind::Pkcs1,
-                PrivateKeyDer::Sec1(_) => KeyKind::Sec1,
-                _ => KeyKind::Pkcs8,
-            };
-            let key = PrivateKey::from_der(kind, key.secret_der()).to_owned();
+            let failed = |why: &dyn Display| failure(KEY, &identity.key, why);
+            let chain = certificates(CERTIFICATE, &identity.certificate)?;
+            let pem = std::fs::read(&identity.key).map_err(|error| failed(&error))?;
+            let key = PrivateKey::from_pem(&pem).map_err(|error| failed(&error))?;
             Some(ClientCert::new_with_certs(&for_http(&chain), key))
         }
         None => None,
