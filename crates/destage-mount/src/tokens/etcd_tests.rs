@@ -64,7 +64,7 @@ fn a_watch_that_hears_nothing_asks_anew() {
         [Event { key: Key::Session(host), value: Some(Value::Session), revision: Rev(9) }]
     );
     let (first, second, ..) = server.join().unwrap();
-    assert!(first.contains(r#""start_revision":"5""#), "{first}");
+    assert!(first.contains(r#""start_revision": "5""#), "{first}");
     assert_eq!(first, second);
     assert_eq!(watch.from, 10);
 }
