@@ -172,6 +172,7 @@ impl Books {
         if lost > 0 {
             return Err(format!("{lost} of {} appends are lost", appended.len()));
         }
+        drop(appended);
         println!("{}: nothing stale, nothing lost", self.done());
         Ok(())
     }
