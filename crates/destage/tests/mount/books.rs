@@ -172,8 +172,6 @@ impl Books {
         if lost > 0 {
             return Err(format!("{lost} of {} appends are lost", appended.len()));
         }
-        drop(appended);
-        println!("{}: nothing stale, nothing lost", self.done());
         Ok(())
     }
 
@@ -183,7 +181,7 @@ impl Books {
     }
 
     /// How much was done.
-    fn done(&self) -> String {
+    pub(crate) fn done(&self) -> String {
         format!(
             "{} reads, {} writes, {} appends, {} failed",
             lock(&self.reads).len(),

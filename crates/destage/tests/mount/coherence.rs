@@ -82,6 +82,7 @@ impl Hosts {
 #[track_caller]
 fn check(books: &Books, folder: &Path) {
     books.check(folder).unwrap_or_else(|wrong| panic!("{wrong}"));
+    println!("{}: nothing stale, nothing lost", books.done());
 }
 
 fn local(scratch: &Scratch, count: usize) -> Option<(Origin, Vec<PathBuf>)> {
