@@ -18,42 +18,42 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: "flash-2",
         title: "read latency by working set and flash (Holland 2013)",
-        run: working_sets,
+        parts: &[working_sets, five_times_the_flash, ten_times_the_flash],
     },
     Figure {
         name: "flash-policies",
         title: "the grid of 7 x 7 write-back policies (Holland 2013)",
-        run: policies,
+        parts: &[policies],
     },
     Figure {
         name: "flash-unified",
         title: "naive against unified architecture (Holland 2013)",
-        run: architectures,
+        parts: &[architectures],
     },
     Figure {
         name: "flash-3",
         title: "persistence: its cost, warm against cold caches (Holland 2013)",
-        run: persistence,
+        parts: &[cold_small, cold_60, cold_crossing, cold_large],
     },
     Figure {
         name: "flash-4",
         title: "writes that invalidate a block of another host (Holland 2013)",
-        run: invalidations,
+        parts: &[invalidations_40, invalidations_120],
     },
     Figure {
         name: "flash-5",
         title: "RAM down to zero, working set of 60 GB (Holland 2013)",
-        run: small_ram_60,
+        parts: &[hits_60, small_ram_60],
     },
     Figure {
         name: "flash-6",
         title: "RAM down to zero, working set of 5 GB (Holland 2013)",
-        run: small_ram_5,
+        parts: &[small_ram_5],
     },
     Figure {
         name: "flash-sensitivity",
         title: "how far the assumed latencies matter (Holland 2013)",
-        run: sensitivity,
+        parts: &[sensitivity],
     },
 ];
 
@@ -204,9 +204,21 @@ fn working_sets(seed: u64) -> Found {
         ("set of 40 GB / set of 5 GB, flash of 64 GB", fits / small),
         ("set of 40 GB / set of 5 GB, no flash", without / read(5, 0)),
         ("set of 40 GB, flash of 32 GB / 64 GB", read(40, 32) / fits),
-        ("set 5 times the flash of 16 GB, flash / none", read(80, 16) / read(80, 0)),
-        ("set 10 times the flash of 16 GB, flash / none", read(160, 16) / read(160, 0)),
     ]
+}
+
+/// Reads with a flash of 16 GB over those without.
+fn over_none(seed: u64, set: u64) -> f64 {
+    let read = |flash| with_flash(experiment(seed, set), flash).read_us();
+    read(16) / read(0)
+}
+
+fn five_times_the_flash(seed: u64) -> Found {
+    vec![("set 5 times the flash of 16 GB, flash / none", over_none(seed, 80))]
+}
+
+fn ten_times_the_flash(seed: u64) -> Found {
+    vec![("set 10 times the flash of 16 GB, flash / none", over_none(seed, 160))]
 }
 
 /// A policy of the paper's grid.
@@ -355,50 +367,68 @@ fn architectures(seed: u64) -> Found {
     ]
 }
 
-fn persistence(seed: u64) -> Found {
+fn cold(seed: u64, set: u64) -> Report {
+    experiment(seed, set).with(|settings| settings.start = Start::Cold).run()
+}
+
+/// Reads of a cold flash over those of a warm one.
+fn cold_over_warm(seed: u64, set: u64) -> f64 {
+    read_us(&cold(seed, set)) / experiment(seed, set).read_us()
+}
+
+fn cold_small(seed: u64) -> Found {
+    vec![("set of 5 GB, cold / warm", cold_over_warm(seed, 5))]
+}
+
+fn cold_large(seed: u64) -> Found {
+    vec![("set of 320 GB, cold / warm", cold_over_warm(seed, 320))]
+}
+
+fn cold_60(seed: u64) -> Found {
     let doubled = |device: &mut Device| device.writes_per_block = 2;
     let plain = experiment(seed, 60).run();
     let kept = experiment(seed, 60).with(|settings| doubled(&mut settings.devices.flash)).run();
-    let cold = |set| experiment(seed, set).with(|settings| settings.start = Start::Cold).run();
-    let none = |set| with_flash(experiment(seed, set), 0).run();
-    let sets = [5, 10, 15, 20, 30, 60];
-    // The first set of a row of rising ones at which a cold flash is better than none.
-    let crossed = sets
-        .iter()
-        .map(|&set| (cold(set), none(set)))
-        .find(|(cold, none)| read_us(cold) < read_us(none));
-    let minutes =
-        crossed.map_or(f64::NAN, |(cold, _)| cold.duration_seconds * PERIOD_SCALE as f64 / 60.0);
-    let (small_cold, small_warm) = (read_us(&cold(5)), read_us(&experiment(seed, 5).run()));
-    let (large_cold, large_warm) = (read_us(&cold(320)), read_us(&experiment(seed, 320).run()));
+    let none = with_flash(experiment(seed, 60), 0).read_us();
     vec![
         ("reads, metadata written / not", read_us(&kept) / read_us(&plain)),
         ("writes, metadata written / not", write_us(&kept) / write_us(&plain)),
-        ("set of 5 GB, cold / warm", small_cold / small_warm),
-        ("set of 60 GB, cold flash / no flash", read_us(&cold(60)) / read_us(&none(60))),
-        ("set of 320 GB, cold / warm", large_cold / large_warm),
-        ("cold flash is better than none after, minutes", minutes),
+        ("set of 60 GB, cold flash / no flash", read_us(&cold(seed, 60)) / none),
     ]
 }
 
-fn invalidations(seed: u64) -> Found {
-    // By block, and by request of several blocks.
-    let shares = |set, flash| {
-        let base =
-            Experiment { hosts: 2, region_blocks: 64, request_blocks: 4, ..experiment(seed, set) };
-        let report = with_flash(base, flash).run();
-        [report.invalidated, report.invalidated_requests].map(|count| count.ratio() * 100.0)
-    };
-    let [blocks, requests] = shares(40, 64);
-    let [_, without] = shares(40, 0);
-    let ([_, large], [_, large_without]) = (shares(120, 64), shares(120, 0));
+/// The first set of a row of rising ones at which a cold flash is better than none.
+fn cold_crossing(seed: u64) -> Found {
+    let sets = [5, 10, 15, 20, 30, 60];
+    let crossed = sets
+        .iter()
+        .map(|&set| (cold(seed, set), with_flash(experiment(seed, set), 0).read_us()))
+        .find(|(cold, none)| read_us(cold) < *none);
+    let minutes =
+        crossed.map_or(f64::NAN, |(cold, _)| cold.duration_seconds * PERIOD_SCALE as f64 / 60.0);
+    vec![("cold flash is better than none after, minutes", minutes)]
+}
+
+/// Writes that invalidate, with a flash of so many GB: by block, and by request of several blocks, percent.
+fn invalidated(seed: u64, set: u64, flash: u64) -> [f64; 2] {
+    let base =
+        Experiment { hosts: 2, region_blocks: 64, request_blocks: 4, ..experiment(seed, set) };
+    let report = with_flash(base, flash).run();
+    [report.invalidated, report.invalidated_requests].map(|count| count.ratio() * 100.0)
+}
+
+fn invalidations_40(seed: u64) -> Found {
+    let [blocks, requests] = invalidated(seed, 40, 64);
+    let [_, without] = invalidated(seed, 40, 0);
     vec![
         ("set of 40 GB, flash of 64 GB, by request", requests),
         ("set of 40 GB, flash of 64 GB, by block", blocks),
         ("set of 40 GB, no flash", without),
-        ("set of 120 GB, flash of 64 GB", large),
-        ("set of 120 GB, no flash", large_without),
     ]
+}
+
+fn invalidations_120(seed: u64) -> Found {
+    let [[_, with], [_, without]] = [64, 0].map(|flash| invalidated(seed, 120, flash));
+    vec![("set of 120 GB, flash of 64 GB", with), ("set of 120 GB, no flash", without)]
 }
 
 /// Read and write latency with RAM of so many bytes, not scaled.
@@ -406,23 +436,24 @@ fn with_ram(seed: u64, set: u64, ram: Bytes) -> Report {
     experiment(seed, set).with(|settings| settings.ram.size = ram).run()
 }
 
+fn hits_60(seed: u64) -> Found {
+    let report = with_ram(seed, 60, scaled(8));
+    let (blocks, in_ram) = (report.reads.counts.blocks, report.reads.counts.ram_block_hits);
+    let percent = |hits: u64, all: u64| hits as f64 / all as f64 * 100.0;
+    vec![
+        ("reads that hit in 8 GB of RAM", percent(in_ram, blocks.all)),
+        ("other reads that hit in flash", percent(blocks.hits - in_ram, blocks.all - in_ram)),
+    ]
+}
+
 fn small_ram_60(seed: u64) -> Found {
     let full = with_ram(seed, 60, scaled(8));
     // What buffers writes is not scaled: it holds as many of them.
     let (little, none) = (with_ram(seed, 60, Bytes(256 << 10)), with_ram(seed, 60, Bytes(0)));
-    let in_ram = |report: &Report| {
-        report.reads.counts.ram_block_hits as f64 / report.reads.counts.blocks.all as f64 * 100.0
-    };
-    let in_flash = |report: &Report| {
-        let (blocks, in_ram) = (report.reads.counts.blocks, report.reads.counts.ram_block_hits);
-        (blocks.hits - in_ram) as f64 / (blocks.all - in_ram) as f64 * 100.0
-    };
     vec![
         ("reads, 256 KB of RAM / 8 GB", read_us(&little) / read_us(&full)),
         ("reads, no RAM / 8 GB", read_us(&none) / read_us(&full)),
         ("writes, 256 KB of RAM / 8 GB", write_us(&little) / write_us(&full)),
-        ("reads that hit in 8 GB of RAM", in_ram(&full)),
-        ("other reads that hit in flash", in_flash(&full)),
     ]
 }
 

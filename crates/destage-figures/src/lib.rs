@@ -27,7 +27,8 @@ pub struct Figure {
     pub name: &'static str,
     /// What it shows and where it is from.
     pub title: &'static str,
-    run: fn(seed: u64) -> Vec<(&'static str, f64)>,
+    /// Each measures some of its numbers, the quickest first.
+    parts: &'static [fn(seed: u64) -> Found],
 }
 
 /// Draws a figure with the random streams of a seed.
@@ -97,7 +98,18 @@ impl Figure {
 
     /// Reproduces it.
     pub fn run(&self, seed: u64) -> Vec<Line> {
-        lines(self.name, &(self.run)(seed))
+        let found: Found = self.parts.iter().flat_map(|part| part(seed)).collect();
+        lines(self.name, &found)
+    }
+
+    /// Reproduces it part by part, each when it is asked for: the numbers of the part alone.
+    pub fn parts(&self, seed: u64) -> impl Iterator<Item = Vec<Line>> {
+        self.parts.iter().map(move |part| {
+            let found = part(seed);
+            let mut lines = lines(self.name, &found);
+            lines.retain(|line| found.iter().any(|(what, _)| *what == line.what));
+            lines
+        })
     }
 
     /// What it draws, beside the numbers that have bounds; most draw nothing.

@@ -17,27 +17,27 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: "host-3",
         title: "TPC-C under write-back and write-through (Koller et al. 2013)",
-        run: by_transaction,
+        parts: &[by_transaction],
     },
     Figure {
         name: "host-12",
         title: "throughput of the write policies by workload (Koller et al. 2013)",
-        run: by_workload,
+        parts: &[by_workload],
     },
     Figure {
         name: "host-13",
         title: "the file server by size of the cache (Koller et al. 2013)",
-        run: by_cache,
+        parts: &[by_cache],
     },
     Figure {
         name: "host-14",
         title: "PostMark by size of the journal (Koller et al. 2013)",
-        run: by_journal,
+        parts: &[by_journal],
     },
     Figure {
         name: "host-15",
         title: "PostMark by file system and size of the cache (Koller et al. 2013)",
-        run: by_file_system,
+        parts: &[by_file_system],
     },
 ];
 

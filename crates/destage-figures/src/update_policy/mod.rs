@@ -14,55 +14,63 @@ use times::Times;
 
 type Found = Vec<(&'static str, f64)>;
 
-const fn figure(name: &'static str, title: &'static str, run: fn(u64) -> Found) -> Figure {
-    Figure { name, title, run }
+const fn figure(
+    name: &'static str,
+    title: &'static str,
+    parts: &'static [fn(u64) -> Found],
+) -> Figure {
+    Figure { name, title, parts }
 }
 
 pub(super) const FIGURES: &[Figure] = &[
     figure(
         "table-2-1",
         "writing a tenth of the memory to random places of a disk (Mogul 1994)",
-        table_2_1,
+        &[table_2_1],
     ),
-    figure("table-2-2", "writing a tenth of the memory in sequence (Mogul 1994)", table_2_2),
+    figure("table-2-2", "writing a tenth of the memory in sequence (Mogul 1994)", &[table_2_2]),
     figure(
         "figure-4-1",
         "response times of local random reads, fast system (Mogul 1994)",
-        figure_4_1,
+        &[figure_4_1],
     ),
     figure(
         "figure-4-2",
         "response times of local random reads, slow system (Mogul 1994)",
-        figure_4_2,
+        &[figure_4_2],
     ),
-    figure("figure-4-3", "their distribution, fast system (Mogul 1994)", figure_4_3),
-    figure("figure-4-4", "their distribution, slow system (Mogul 1994)", figure_4_4),
+    figure("figure-4-3", "their distribution, fast system (Mogul 1994)", &[figure_4_3]),
+    figure("figure-4-4", "their distribution, slow system (Mogul 1994)", &[figure_4_4]),
     figure(
         "dirty-age",
         "mean age of a block when it is written (Mogul 1994, section 2.3)",
-        dirty_age,
+        &[dirty_age],
     ),
-    figure("table-4-2", "a kernel build: time and writes by policy (Mogul 1994)", build::table_4_2),
-    figure("table-4-3", "a kernel build: what the update did (Mogul 1994)", build::table_4_3),
+    figure(
+        "table-4-2",
+        "a kernel build: time and writes by policy (Mogul 1994)",
+        &[build::table_4_2],
+    ),
+    figure("table-4-3", "a kernel build: what the update did (Mogul 1994)", &[build::table_4_3]),
     figure(
         "figure-4-7",
         "a kernel build: sizes of bursts of writes (Mogul 1994)",
-        build::figure_4_7,
+        &[build::figure_4_7],
     ),
     figure(
         "break-even",
         "share of write hits from which PU reads faster than WT (Carson, Setia 1992)",
-        analysis::break_even,
+        &[analysis::break_even],
     ),
     figure(
         "ipu-best",
         "IPU against WT, PU and PURP, mean read (Carson, Setia 1992)",
-        analysis::interval,
+        &[analysis::interval],
     ),
     figure(
         "purp",
         "read priority with and without a bound (Mogul 1994, section 5)",
-        priority::purp,
+        &[priority::purp],
     ),
 ];
 
