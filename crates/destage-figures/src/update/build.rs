@@ -107,7 +107,7 @@ impl Build {
         let disk = Station::new(Discipline::Fifo.into(), service);
         let limits = Limits { cache_bytes_max: 1_024 * u64::from(BLOCK), ..Limits::default() };
         let policy = Policy { when: self.when, staleness: Span::MAX, limits, ..Policy::default() };
-        let mut cache = Cache::new(buffer_cache(policy), disk, Yields::Never);
+        let mut cache = Cache::new(buffer_cache(policy), disk, Yields::Never, None);
         let mut program = Program {
             build: self,
             random: Stream::new(self.seed, "build"),
