@@ -40,7 +40,17 @@ pub(super) struct Setup<'a> {
     pub(super) journal_percent: u64,
     pub(super) policy: Policy,
     pub(super) replacement: Replacements,
+    pub(super) terminals: Terminals,
     pub(super) seed: u64,
+}
+
+/// Whose requests they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Terminals {
+    /// What a thread does between two requests.
+    pub(super) think: Span,
+    /// RAM before the cache, percent of what the stream touches, as a database's pool of buffers.
+    pub(super) ram_percent: u64,
 }
 
 /// What came of it.
@@ -52,6 +62,8 @@ pub(super) struct Sample {
     pub(super) written: f64,
     /// Blocks that took room in the cache, of those written.
     pub(super) allocated: f64,
+    /// How long a request takes on average, seconds. A transaction is a row of them, so that means of these are in the same ratio.
+    pub(super) mean: f64,
     /// Half of the writes take at most so long, seconds.
     pub(super) median_write: f64,
     /// Of the blocks read those that the cache held, percent.
@@ -69,17 +81,24 @@ impl Setup<'_> {
     }
 
     fn settings(&self) -> Settings {
+        let usual = Settings::default();
+        let ram = Tier {
+            size: Bytes(self.stream.set_bytes() * self.terminals.ram_percent / 100),
+            policy: WritePolicy::WriteThrough,
+            ..usual.ram.clone()
+        };
         Settings {
+            ram,
             flash: self.tier(),
             arrivals: Arrivals::Closed {
                 threads: self.stream.threads,
-                think: Interval(Span::ZERO),
+                think: Interval(self.terminals.think),
             },
             warmup_requests: self.stream.requests.len() as u64 / 2,
             flush_every: self.stream.flush_every,
             devices: self.devices(),
             seed: self.seed,
-            ..Settings::default()
+            ..usual
         }
     }
 
@@ -159,13 +178,16 @@ impl Sample {
     }
 
     fn of(report: &Report) -> Self {
-        let requests = report.reads.latency.count + report.writes.latency.count;
+        let (reads, writes) = (&report.reads.latency, &report.writes.latency);
+        let requests = reads.count + writes.count;
         let written = report.writes.counts.blocks.all.max(1) as f64;
         let sent = report.origin.write_blocks + report.origin.redo_blocks;
         Self {
             rate: requests as f64 / report.duration_seconds,
             written: sent as f64 / written,
             allocated: report.destage.write_allocations as f64 / written,
+            mean: (reads.mean * reads.count as f64 + writes.mean * writes.count as f64)
+                / requests as f64,
             median_write: report.writes.latency.p50,
             hits: 100.0 * report.reads.counts.blocks.ratio(),
             redo: report.origin.redo_blocks as f64 / report.origin.write_blocks.max(1) as f64,
