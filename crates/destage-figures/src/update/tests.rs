@@ -115,7 +115,7 @@ fn destaging_in_turn_is_slow_beside_reads_without_end_but_goes_on() {
 
 fn remote(when: When, nvram_blocks: u64) -> Experiment {
     let server = Server { travel: Span::from_millis(5), daemons: 4, nvram_blocks };
-    Experiment { server: Some(server), ..experiment(when) }
+    Experiment { server: Some(server), writes_per_30s: 200, ..experiment(when) }
 }
 
 #[test]
@@ -127,17 +127,18 @@ fn before_a_server_few_writes_are_on_their_way_and_its_memory_ends_them_sooner()
     assert!(longest(&local) > 5.0 && longest(&remote) < 0.3, "{}", longest(&remote));
     let least = remote.reads.iter().filter(|&&span| span > Span::ZERO).min().unwrap();
     assert!(*least >= Span::from_millis(5), "{least:?}");
-    assert!(kept.written.waited_max < remote.written.waited_max, "{kept:?}");
-    // Of a burst as much is over at once as there is room for.
-    assert!(kept.written.waited_sum.0 * 2 < remote.written.waited_sum.0);
+    // There is room for all of a burst, which is over as soon as it is there.
+    assert!(kept.written.waited_max < Span::from_secs(1), "{:?}", kept.written.waited_max);
+    assert!(remote.written.waited_max > Span::from_secs(2), "{:?}", remote.written.waited_max);
     assert_eq!(kept.written.bursts[0], remote.written.bursts[0]);
 }
 
 #[test]
 fn memory_that_is_full_takes_writes_as_the_disk_makes_room() {
     let run = Experiment { reads: 6_000, ..remote(PERIODIC, 8) }.run();
-    assert_eq!(run.written.arrived, run.written.bursts.iter().sum::<u64>(), "{:?}", run.written);
-    assert!(run.written.waited_max > Span::from_secs(2), "{:?}", run.written.waited_max);
+    let Written { blocks, arrived, waited_max, .. } = run.written;
+    assert!(arrived > 600 && arrived + 200 >= blocks, "{arrived} of {blocks}");
+    assert!(waited_max > Span::from_secs(2), "{waited_max:?}");
 }
 
 #[test]

@@ -202,7 +202,6 @@ fn a_prediction_is_as_sure_as_the_model_is_right_about_the_recorded_run() {
     let base = base(&requests);
     let mut policy = destage_engine::defaults::volume::policy(16 << 20);
     policy.limits.cache_bytes_max = 40 << 20;
-    policy.staleness = wish.rpo;
     let running = Settings { flash: Tier::of_running_volume(&policy, 4_096), ..base.clone() };
     let judge = |settings| wish.judge(&requests, vec![settings], &Meter::default());
     let recorded = judge(running).expect("it runs").remove(0);

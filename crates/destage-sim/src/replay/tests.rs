@@ -380,6 +380,5 @@ fn the_times_of_requests_are_found_in_a_recording() {
         let apart = recorded.mean - modelled.mean;
         assert!((0.0..0.003).contains(&apart), "{} {}", recorded.mean, modelled.mean);
     }
-    // Writes wait for their sync; a quarter of the reads at least misses.
     assert!(answers.run(None, &tally).is_none());
 }
