@@ -23,7 +23,7 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: "flash-policies",
         title: "the grid of 7 x 7 write-back policies (Holland 2013)",
-        parts: &[policies],
+        parts: &[policies_hits, policies],
     },
     Figure {
         name: "flash-unified",
@@ -33,17 +33,17 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: "flash-3",
         title: "persistence: its cost, warm against cold caches (Holland 2013)",
-        parts: &[cold_small, cold_60, cold_crossing, cold_large],
+        parts: &[replacement_20, cold_small, cold_60, cold_crossing, cold_large],
     },
     Figure {
         name: "flash-4",
         title: "writes that invalidate a block of another host (Holland 2013)",
-        parts: &[invalidations_40, invalidations_120],
+        parts: &[replacement_of_two, invalidations_40, invalidations_120],
     },
     Figure {
         name: "flash-5",
         title: "RAM down to zero, working set of 60 GB (Holland 2013)",
-        parts: &[hits_60, small_ram_60],
+        parts: &[replacement_60, hits_60, small_ram_60],
     },
     Figure {
         name: "flash-6",
@@ -195,6 +195,25 @@ fn with_flash(experiment: Experiment, gib: u64) -> Experiment {
     experiment.with(|settings| settings.flash.size = scaled(gib))
 }
 
+/// The blocks read that hit in RAM, over those that do if what came first leaves it: what the replacement is worth here.
+fn over_fifo(experiment: Experiment) -> Found {
+    let hits = |experiment: Experiment| experiment.run().reads.counts.ram_block_hits as f64;
+    let fifo = experiment.clone().with(|settings| settings.ram.replacement = Replacements::Fifo);
+    vec![("blocks read that hit in RAM, LRU / FIFO", hits(experiment) / hits(fifo))]
+}
+
+fn replacement_20(seed: u64) -> Found {
+    over_fifo(experiment(seed, 20))
+}
+
+fn replacement_60(seed: u64) -> Found {
+    over_fifo(experiment(seed, 60))
+}
+
+fn replacement_of_two(seed: u64) -> Found {
+    over_fifo(of_two_hosts(seed, 20))
+}
+
 fn working_sets(seed: u64) -> Found {
     let read = |set, flash| with_flash(experiment(seed, set), flash).read_us();
     let (fits, without) = (read(40, 64), read(40, 0));
@@ -273,14 +292,30 @@ impl Way {
 /// A cell of the grid: the policies of RAM and flash, and what a read and a write take, us.
 type Cell = (Way, Way, f64, f64);
 
+/// A smaller machine, since the grid has 49 runs. In the tests it is not as small, so that what is on its way below remains a
+/// small part of the RAM.
+fn of_grid(seed: u64) -> Experiment {
+    let ram = if cfg!(test) { 4 } else { 1 };
+    experiment(seed, 8 * ram).with(|settings| {
+        (settings.ram.size, settings.flash.size) = (scaled(ram), scaled(8 * ram));
+    })
+}
+
+fn policies_hits(seed: u64) -> Found {
+    let report = of_grid(seed)
+        .with(|settings| {
+            Way::Async.set(&mut settings.ram);
+            Way::Async.set(&mut settings.flash);
+        })
+        .run();
+    let hits = 100.0 * report.reads.counts.blocks.ratio();
+    vec![("asynchronous from both: blocks read that hit", hits)]
+}
+
 /// The grid, row by row.
 fn grid(seed: u64) -> Vec<Cell> {
-    // A smaller machine, since the grid has 49 runs. In the tests it is not as small, so that what is on its way below remains a
-    // small part of the RAM, and the grid has its corners and its middle only.
-    let ram = if cfg!(test) { 4 } else { 1 };
-    let base = experiment(seed, 8 * ram).with(|settings| {
-        (settings.ram.size, settings.flash.size) = (scaled(ram), scaled(8 * ram));
-    });
+    let base = of_grid(seed);
+    // In the tests the grid has its corners and its middle only.
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| !cfg!(test) || way.is_tested()).collect();
     let cell = |ram: Way, flash: Way| {
         let report = base
@@ -408,11 +443,13 @@ fn cold_crossing(seed: u64) -> Found {
     vec![("cold flash is better than none after, minutes", minutes)]
 }
 
+fn of_two_hosts(seed: u64, set: u64) -> Experiment {
+    Experiment { hosts: 2, region_blocks: 64, request_blocks: 4, ..experiment(seed, set) }
+}
+
 /// Writes that invalidate, with a flash of so many GB: by block, and by request of several blocks, percent.
 fn invalidated(seed: u64, set: u64, flash: u64) -> [f64; 2] {
-    let base =
-        Experiment { hosts: 2, region_blocks: 64, request_blocks: 4, ..experiment(seed, set) };
-    let report = with_flash(base, flash).run();
+    let report = with_flash(of_two_hosts(seed, set), flash).run();
     [report.invalidated, report.invalidated_requests].map(|count| count.ratio() * 100.0)
 }
 

@@ -185,12 +185,10 @@ fn what_else_can_be_set_is_tried_and_taken_where_it_is_better() {
 /// A run that was recorded under these settings, as the model itself has it.
 fn recorded_as(judged: &Judged, policy: destage_core::Policy) -> RecordedRun {
     let report = &judged.report;
-    let tally = crate::replay::Tally {
-        staleness_max: behind(report, &judged.losses),
-        origin_writes: report.origin.write_blocks,
-        fetches: report.origin.read_blocks,
-        ..Default::default()
-    };
+    let mut tally = crate::replay::Tally::default();
+    tally.staleness_max = behind(report, &judged.losses);
+    tally.origin_writes = report.origin.write_blocks;
+    tally.fetches = report.origin.read_blocks;
     let [reads, writes] = [&report.reads, &report.writes].map(|kind| Some(kind.latency.clone()));
     RecordedRun { policy, tally, reads, writes }
 }
@@ -200,7 +198,7 @@ fn a_prediction_is_as_sure_as_the_model_is_right_about_the_recorded_run() {
     let requests = mail();
     let wish = wish(Span::from_secs(5), Some(Span::from_millis(1)));
     let base = base(&requests);
-    let mut policy = destage_engine::defaults::volume::policy(16 << 20);
+    let mut policy = defaults::volume::policy(16 << 20);
     policy.limits.cache_bytes_max = 40 << 20;
     let running = Settings { flash: Tier::of_running_volume(&policy, 4_096), ..base.clone() };
     let judge = |settings| wish.judge(&requests, vec![settings], &Meter::default());
@@ -218,8 +216,8 @@ fn a_prediction_is_as_sure_as_the_model_is_right_about_the_recorded_run() {
         assert_eq!(sure.doubt(&wish), None);
     }
     // The control: where the recorded run took twice as long as the model has it, so may what is predicted.
-    let twice = |latency: &Option<crate::machine::Latency>| {
-        latency.clone().map(|all| crate::machine::Latency { mean: 2.0 * all.mean, p99: 0.9, ..all })
+    let twice = |latency: &Option<machine::Latency>| {
+        latency.clone().map(|all| machine::Latency { mean: 2.0 * all.mean, p99: 0.9, ..all })
     };
     let slower =
         RecordedRun { writes: twice(&run.writes), reads: twice(&run.reads), ..run.clone() };
