@@ -156,6 +156,18 @@ impl LocalOrigin {
         }
     }
 
+    /// Takes a name away that is to be replaced, if it is one of several of its file: after a rename that replaces such a name
+    /// ceph-fuse may take the others for gone (see [`Origin::has_name`]). After this and a rename it does not.
+    fn make_way(&self, dir: &OwnedFd, name: &[u8]) -> Result<()> {
+        match sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if there.st_nlink > 1 && !FileType::from_raw_mode(there.st_mode).is_dir() => {
+                Ok(sys::unlinkat(dir, name, AtFlags::empty())?)
+            }
+            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn forget(&self, handle: &Arc<[u8]>) {
         let mut cache = self.cache();
         cache.named.remove(handle);
@@ -404,6 +416,9 @@ impl Origin for LocalOrigin {
         let (dir, to_dir) = (self.named(dir)?, self.named(to_dir)?);
         if replace {
             self.forget_name(&to_dir, to_name);
+            if !self.syncs_all {
+                self.make_way(&to_dir, to_name)?;
+            }
             return Ok(sys::renameat(&dir, name, &to_dir, to_name)?);
         }
         match sys::renameat_with(&dir, name, &to_dir, to_name, RenameFlags::NOREPLACE) {

@@ -216,14 +216,30 @@ impl Test {
             },
             Self::Not(test) => test.outcomes(cells).not(),
             Self::All(tests) => {
-                let each = tests.iter().map(|test| test.outcomes(cells));
-                each.fold(Outcomes::TRUE, |all, one| all.with(one, u8::min))
+                Self::of_each(tests, cells, Outcomes::TRUE, Outcomes::FALSE, u8::min)
             }
             Self::Any(tests) => {
-                let each = tests.iter().map(|test| test.outcomes(cells));
-                each.fold(Outcomes::FALSE, |any, one| any.with(one, u8::max))
+                Self::of_each(tests, cells, Outcomes::FALSE, Outcomes::TRUE, u8::max)
             }
         }
+    }
+
+    /// What comes of all of them, up to the one that decides alone.
+    fn of_each(
+        tests: &[Self],
+        cells: &[Cell<'_>],
+        first: Outcomes,
+        last: Outcomes,
+        join: fn(u8, u8) -> u8,
+    ) -> Outcomes {
+        let mut all = first;
+        for test in tests {
+            all = all.with(test.outcomes(cells), join);
+            if all == last {
+                break;
+            }
+        }
+        all
     }
 
     /// Adds the columns that it looks at, each once.

@@ -252,5 +252,8 @@ pub(super) fn count(count: usize) -> Cow<'static, [u8]> {
 
 pub(super) fn trimmed(value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     let start = value.iter().position(|&byte| byte != b' ').unwrap_or(value.len());
-    Cow::Owned(unpadded(&value[start..]).to_vec())
+    match value {
+        Cow::Borrowed(value) => Cow::Borrowed(unpadded(&value[start..])),
+        Cow::Owned(value) => Cow::Owned(unpadded(&value[start..]).to_vec()),
+    }
 }

@@ -42,6 +42,8 @@ struct State {
     in_steps: bool,
     /// The old name, in its folder, of a file that was renamed in steps and has its new name already.
     half: Option<(u64, Name)>,
+    /// A name, in its folder, that another file is about to take, and whose it was: it is nobody's for a moment.
+    gap: Option<(u64, Name, u64)>,
     /// Names that the host's client of it has forgotten, although they are there; only what carries a batch out meets that.
     forgotten: BTreeSet<(u64, Name)>,
     forgets: bool,
@@ -96,6 +98,7 @@ impl SimOrigin {
             size_max: u64::MAX,
             in_steps,
             half: None,
+            gap: None,
             forgotten: BTreeSet::new(),
             forgets: false,
             has_ended: false,
@@ -207,7 +210,19 @@ impl SimOrigin {
     /// The same without the old name of a file that is being renamed in steps.
     pub(super) fn tree_of_whole_renames(&self) -> BTreeMap<String, (u64, Kind, Vec<u8>)> {
         let half = self.state().half.clone();
-        self.tree_without(half.as_ref())
+        let gap = self.state().gap.clone();
+        if let Some((dir, name, ino)) = &gap
+            && let Some(file) = self.state().meta.get_mut(dir)
+        {
+            file.names.insert(name.clone(), *ino);
+        }
+        let tree = self.tree_without(half.as_ref());
+        if let Some((dir, name, _)) = &gap
+            && let Some(file) = self.state().meta.get_mut(dir)
+        {
+            file.names.remove(name);
+        }
+        tree
     }
 
     fn tree_without(&self, half: Option<&(u64, Name)>) -> BTreeMap<String, (u64, Kind, Vec<u8>)> {
@@ -541,6 +556,15 @@ impl Origin for SimOrigin {
             self.state().half = Some((dir.ino, name.into()));
             return self.unlink(dir, name);
         }
+        let replaced = state.file(to_dir)?.names.get(to_name).copied();
+        let replaced = replaced.filter(|there| replace && state.in_steps && *there != ino);
+        if let Some(there) = replaced.filter(|there| state.meta[there].stat.nlink > 1 && !is_dir) {
+            drop(state);
+            self.unlink(to_dir, to_name)?;
+            state = self.state();
+            state.gap = Some((to_dir.ino, to_name.into(), there));
+            state.forget_others(there, to_dir, to_name);
+        }
         state.effect()?;
         let there = state.file(to_dir)?.names.get(to_name).copied();
         if there == Some(ino) {
@@ -559,6 +583,7 @@ impl Origin for SimOrigin {
         state.file(dir)?.names.remove(name);
         state.file(to_dir)?.names.insert(to_name.into(), ino);
         state.forgotten.remove(&(to_dir.ino, to_name.into()));
+        state.gap.take_if(|(at, gap, _)| *at == to_dir.ino && **gap == *to_name);
         state.touch(ino, false);
         state.touch(dir.ino, true);
         state.touch(to_dir.ino, true);
@@ -575,6 +600,7 @@ impl Origin for SimOrigin {
         state.file(file)?.stat.nlink += 1;
         state.file(dir)?.names.insert(name.into(), file.ino);
         state.forgotten.remove(&(dir.ino, name.into()));
+        state.gap.take_if(|(at, gap, _)| *at == dir.ino && **gap == *name);
         state.touch(file.ino, false);
         state.touch(dir.ino, true);
         state.changed();

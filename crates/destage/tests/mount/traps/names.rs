@@ -314,5 +314,5 @@ fn names_beside_one_that_was_replaced_come_right() {
     }
 }
 
-const ROUNDS: u64 = 25;
+const ROUNDS: u64 = 16;
 const STEPS: u64 = 16;

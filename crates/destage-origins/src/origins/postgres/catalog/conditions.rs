@@ -25,6 +25,9 @@ impl Builder<'_> {
             let of_domain = |check: &&DomainCheck| domains.contains(&check.domain);
             for check in self.facts.domain_checks.iter().filter(of_domain) {
                 let found = self.found(relation, attribute);
+                // A domain over a domain has the collation of that one, which is not read.
+                let found =
+                    found.filter(|(_, kind)| domains.len() == 1 || !matches!(kind, Kind::Text(_)));
                 let find = |name: &str| found.filter(|_| name == "value");
                 let text = &check.condition;
                 checks.push(condition(&check.name, text, check.has_own_operators, &find));
@@ -45,7 +48,8 @@ impl Builder<'_> {
     fn found(&self, relation: u32, attribute: &Attribute) -> Option<(usize, Kind)> {
         let (_, columns) = self.places.get(&relation)?;
         let resolved = types::resolve(attribute, &self.facts.types);
-        Some((*columns.get(&attribute.number)?, types::kind(&resolved, attribute.deterministic)?))
+        let is_as_here = attribute.deterministic && attribute.is_utf8;
+        Some((*columns.get(&attribute.number)?, types::kind(&resolved, is_as_here)?))
     }
 }
 

@@ -72,6 +72,8 @@ pub(super) struct Attribute {
     pub(super) identity: String,
     pub(super) default: Option<String>,
     pub(super) deterministic: bool,
+    /// The database counts the characters and bytes of its texts as Destage does.
+    pub(super) is_utf8: bool,
     /// Whether a sequence of its own hands out its values.
     pub(super) sequence: bool,
     pub(super) type_name: String,
@@ -197,6 +199,7 @@ fn attribute(row: &Row) -> Attribute {
         identity: row.get("identity"),
         default: row.get("default_expression"),
         deterministic: row.get("deterministic"),
+        is_utf8: row.get("is_utf8"),
         sequence: row.get("sequence"),
         type_name: row.get("type_name"),
     }
@@ -273,6 +276,7 @@ SELECT a.attrelid AS relation, a.attnum AS number, a.attname::text AS name,
        a.attnotnull AS not_null, a.attgenerated <> '' AS generated,
        a.attidentity::text AS identity, pg_get_expr(d.adbin, d.adrelid) AS default_expression,
        coalesce(co.collisdeterministic, true) AS deterministic,
+       getdatabaseencoding() = 'UTF8' AS is_utf8,
        CASE WHEN a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%'
             THEN pg_get_serial_sequence(format('%I.%I', n.nspname, c.relname), a.attname)
                 IS NOT NULL
