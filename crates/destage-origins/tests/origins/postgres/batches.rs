@@ -35,7 +35,7 @@ fn random_change(random: &mut Random, group: &mut GroupWriter, tables: [&Table; 
     if random.below(2) == 0 {
         let key = [id.as_str()];
         let sets: &[(&str, Option<&str>)] = match (op, random.below(4)) {
-            (Op::Delete, _) => &[],
+            (Op::Delete | Op::End, _) => &[],
             (Op::Insert, 0) | (Op::Update, 0) => &[("code", Some(&text))],
             (Op::Insert, _) => &[("code", None), ("n", Some(&number))],
             (Op::Update, 1) => &[("n", Some(&number))],
@@ -50,7 +50,7 @@ fn random_change(random: &mut Random, group: &mut GroupWriter, tables: [&Table; 
     } else {
         let key = [id.as_str(), "0"];
         let sets: &[(&str, Option<&str>)] = match (op, random.below(4)) {
-            (Op::Delete, _) => &[],
+            (Op::Delete | Op::End, _) => &[],
             (_, 0) => &[("parent", Some(&parent)), ("n", Some("1"))],
             (Op::Insert, _) => &[("n", Some("2")), ("m", Some("2.00")), ("f", Some("0.1"))],
             (Op::Update, 1) => &[("n", Some(&number))],
