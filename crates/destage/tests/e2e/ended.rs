@@ -54,8 +54,11 @@ fn on_each(tables: &str, settings: &str, body: impl Fn(Launch, &Database)) {
 /// Sessions of these keys that end in so many seconds, by another program.
 fn insert(database: &Database, keys: &[String], seconds: i64) {
     let at = at(database, seconds);
-    let rows: Vec<String> = keys.iter().map(|key| format!("('{key}', 'x', {at})")).collect();
-    database.execute(&format!("INSERT INTO sessions VALUES {}", rows.join(", ")));
+    // An argument of a command has 128 KiB at most.
+    for keys in keys.chunks(500) {
+        let rows: Vec<String> = keys.iter().map(|key| format!("('{key}', 'x', {at})")).collect();
+        database.execute(&format!("INSERT INTO sessions VALUES {}", rows.join(", ")));
+    }
 }
 
 /// How many sessions there are that fit.
