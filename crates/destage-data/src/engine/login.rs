@@ -281,15 +281,23 @@ impl Engine {
         turned_out.len()
     }
 
+    /// As if the client had sent the user's first password.
+    #[cfg(test)]
+    pub(super) fn let_in(&mut self, client: ClientId, name: &str) {
+        let user = self.sessions.logins.user(name.as_bytes()).expect("there is this user").clone();
+        let hash = user.passwords()[0].0.clone();
+        self.sessions.get_mut(client).expect("it is connected").log_in(Login { user, hash });
+    }
+
     /// Disconnects a client: what it waits for is dropped, and nothing of what it has sent is done any more.
     fn turn_away(&mut self, client: ClientId) {
         let Some(mut session) = self.sessions.take(client) else { return };
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });
         }
-        match session.waiting.take() {
+        match &session.waiting {
             Some(Waiting::Derived { name, .. }) => {
-                self.derived.leave(client, &name);
+                self.derived.leave(client, name);
             }
             Some(Waiting::Lease { .. }) => self.watchers.leave(client),
             _ => {}
