@@ -74,6 +74,22 @@ fn whoever_is_turned_away_leaves_no_time_behind_for_the_next_one_with_its_number
 }
 
 #[test]
+fn who_may_only_read_leaves_no_tokens_behind() {
+    let mut script = script("user bob on read ~* HASH\nuser eve on write ~* HASH");
+    for name in ["bob", "eve"] {
+        log_in(&mut script, name);
+        script.send("HGET item:0 n");
+        script.fetch(0);
+        script.received();
+        script.send("MULTI\nHGET item:0 n\nDESTAGE ONCE t EXEC");
+        let has_written = script.engine.journal().buffered_bytes() > 0;
+        assert_eq!(has_written, name == "eve", "{name}");
+        let told = script.received().0;
+        assert_eq!(told.contains("-NOPERM User bob has no permissions to run the 'destage|once'"), name == "bob", "{told}");
+    }
+}
+
+#[test]
 fn a_time_that_was_left_behind_ends_nothing() {
     for wait in ["HGET item:1 n", "DESTAGE DRAIN 5000", "DESTAGE DRAIN", "GET all"] {
         let mut script = script("user ada on admin HASH");
