@@ -90,6 +90,19 @@ fn who_may_only_read_leaves_no_tokens_behind() {
 }
 
 #[test]
+fn a_scan_with_an_endless_pattern_is_refused() {
+    let mut script = script("user ada on admin HASH");
+    log_in(&mut script, "ada");
+    for pattern in ["*".repeat(4_097), format!("item:{}", "a*".repeat(3_000))] {
+        script.send(&format!("SCAN 0 MATCH {pattern}"));
+        let told = script.received().0;
+        assert!(told.starts_with("-ERR the pattern behind MATCH has "), "{told}");
+    }
+    script.send(&format!("SCAN 0 MATCH {}", "*".repeat(4_096)));
+    assert_eq!(script.received().0, "", "it is looked for");
+}
+
+#[test]
 fn a_time_that_was_left_behind_ends_nothing() {
     for wait in ["HGET item:1 n", "DESTAGE DRAIN 5000", "DESTAGE DRAIN", "GET all"] {
         let mut script = script("user ada on admin HASH");
