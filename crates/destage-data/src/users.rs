@@ -10,11 +10,11 @@
 //! passed over might have been the one that keeps somebody out.
 
 use crate::engine::glob;
+use destage_runtime::own;
 use destage_runtime::password_hash::PasswordHash;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -291,18 +291,12 @@ impl Users {
     /// Those of a file.
     ///
     /// # Errors
-    /// It cannot be read, others may change it, or a line of it does not fit.
+    /// It cannot be read, is no plain file, others may change it, or a line of it does not fit.
     fn of_file(path: &Path, has_password: bool) -> Result<Self, String> {
         let named =
             |what: &dyn fmt::Display| format!("the users (--users {}): {what}", path.display());
         let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(|error| named(&error))?;
-        let mode = file.metadata().map_err(|error| named(&error))?.permissions().mode() & 0o777;
-        if mode & 0o002 != 0 {
-            return Err(named(&format!(
-                "every user of this machine may change them (mode {mode:04o}): 'chmod 640' the file"
-            )));
-        }
+        let file = own::open_trusted(path).map_err(|error| named(&error))?;
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| named(&error))?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(named(&format!("the file has more than {FILE_BYTES_MAX} bytes")));
@@ -375,6 +369,7 @@ impl UsersFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     const HASH: &str = "$pbkdf2-sha256$i=600000$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -457,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_anybody_may_change_is_refused() {
+    fn a_file_that_others_may_change_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         std::fs::write(&path, format!("user u on read ~a:* {HASH}\n")).unwrap();
@@ -465,8 +460,11 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
         let mut file = UsersFile::new(path.clone(), false);
-        set_mode(0o666);
-        assert!(file.read().unwrap_err().contains("mode 0666"));
+        for mode in [0o666, 0o660] {
+            set_mode(mode);
+            let error = file.read().unwrap_err();
+            assert!(error.contains("--users") && error.contains("chmod go-w"), "{error}");
+        }
         set_mode(0o640);
         assert_eq!(file.read().unwrap().iter().len(), 1);
         std::fs::write(&path, "user u on\n").unwrap();
