@@ -260,6 +260,9 @@ impl User {
 
 const REMEDY: &str = "write: user NAME on|off read|write|admin ~PATTERN... $HASH, with the hash that 'destage users hash' prints";
 
+/// What is said of a file that is not all there.
+const WHOLE: &str = "write all users, each with a line of its own that ends, into a file beside it, and rename that to it";
+
 impl Pattern {
     fn is_for(&self, reach: Reach) -> bool {
         reach == Reach::Read || !self.is_read_only
@@ -291,7 +294,8 @@ impl Users {
     /// Those of a file.
     ///
     /// # Errors
-    /// It cannot be read, is no plain file, others may change it, or a line of it does not fit.
+    /// It cannot be read, is no plain file, others may change it, it is cut off or names nobody, or a line does not
+    /// fit.
     fn of_file(path: &Path, has_password: bool) -> Result<Self, String> {
         let named =
             |what: &dyn fmt::Display| format!("the users (--users {}): {what}", path.display());
@@ -301,7 +305,16 @@ impl Users {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(named(&format!("the file has more than {FILE_BYTES_MAX} bytes")));
         }
-        Self::parse(&text, has_password).map_err(|error| named(&error))
+        if !text.is_empty() && !text.ends_with('\n') {
+            return Err(named(&format!(
+                "the last line does not end, as if the file were cut off: {WHOLE}"
+            )));
+        }
+        let users = Self::parse(&text, has_password).map_err(|error| named(&error))?;
+        if users.0.is_empty() {
+            return Err(named(&format!("the file names no user: {WHOLE}")));
+        }
+        Ok(users)
     }
 
     /// One by its name.
@@ -472,5 +485,28 @@ mod tests {
         assert_eq!(file.now().iter().len(), 1, "those that could be read stay");
         std::fs::remove_file(&path).unwrap();
         assert!(file.read().unwrap_err().contains("--users"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_all_there_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let line = format!("user u on read ~a:* {HASH}");
+        std::fs::write(&path, format!("{line}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut file = UsersFile::new(path.clone(), false);
+        file.read().unwrap();
+        for (text, part) in [
+            ("".to_owned(), "names no user"),
+            ("# users\n\n".to_owned(), "names no user"),
+            (format!("{line}\n{}", line.replace("user u", "user v")), "cut off"),
+            (format!("{line}\nuser v on re"), "cut off"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = file.read().unwrap_err();
+            assert!(error.contains(part) && error.contains("rename"), "{text:?}: {error}");
+            assert!(UsersFile::new(path.clone(), false).read().is_err(), "at the start, too");
+            assert_eq!(file.now().iter().len(), 1, "those that could be read stay");
+        }
     }
 }
