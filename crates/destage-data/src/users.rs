@@ -226,9 +226,7 @@ impl User {
             Some(b'>') => "a password in the clear: write its hash, as 'destage users hash' prints it".into(),
             Some(b'#') => "a hash that is quick to guess: write the one that 'destage users hash' prints".into(),
             Some(b'%') => "a pattern is for reading (%R~orders:*) or for both (~orders:*): who writes may read".into(),
-            Some(b'+' | b'-' | b'&' | b'(') => format!(
-                "'{word}' chooses commands or channels: here a role says what a user may do: read, write or admin"
-            ),
+            Some(b'+' | b'-' | b'&' | b'(') => "it chooses commands or channels: here a role says what a user may do: read, write or admin".into(),
             _ if word == "nopass" => "every user has a password: write its hash, as 'destage users hash' prints it".into(),
             _ => format!("it is not understood; {REMEDY}"),
         })
@@ -462,6 +460,15 @@ mod tests {
         }
         let text = format!("user default off read ~* {HASH}");
         assert!(Users::parse(&text, false).is_ok());
+    }
+
+    #[test]
+    fn no_error_shows_what_may_be_a_password() {
+        for begin in ["", "+", "-", "&", "(", "%", ">", "#", "$", "^", "nopass"] {
+            let text = format!("user u on read ~* {begin}hush");
+            let error = Users::parse(&text, false).unwrap_err();
+            assert!(error.starts_with("line 1: word 6: ") && !error.contains("hush"), "{error}");
+        }
     }
 
     #[test]
