@@ -6,7 +6,8 @@ use crate::users::Users;
 use destage_core::{ClientId, Span};
 use std::sync::Arc;
 
-const HASH: &str = "$pbkdf2-sha256$i=600000$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+const HASH: &str =
+    "$pbkdf2-sha256$i=600000$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// The users of a file, with `HASH` for the hash of a password.
 fn users(text: &str) -> Arc<Users> {
@@ -44,14 +45,15 @@ fn whoever_is_turned_away_leaves_no_time_behind_for_the_next_one_with_its_number
     let mut script = script(both);
     log_in(&mut script, "bob");
     script.send("PING");
-    let gone = ["WAITAOF 1 0 5000", "DESTAGE DRAIN 5000", "DESTAGE FLUSH 5000", "GET all"].map(|wait| {
-        let client = log_in(&mut script, "ada");
-        script.send("HGET item:0 n");
-        script.fetch(0);
-        script.send("HINCRBY item:0 n 1");
-        script.send(wait);
-        client
-    });
+    let gone =
+        ["WAITAOF 1 0 5000", "DESTAGE DRAIN 5000", "DESTAGE FLUSH 5000", "GET all"].map(|wait| {
+            let client = log_in(&mut script, "ada");
+            script.send("HGET item:0 n");
+            script.fetch(0);
+            script.send("HINCRBY item:0 n 1");
+            script.send(wait);
+            client
+        });
     assert!(!script.engine.sessions.is_free_of_deadlines(), "they wait");
     assert_eq!(script.engine.set_users(script.now, users("user bob on read ~* HASH")), gone.len());
     assert!(script.engine.sessions.is_free_of_deadlines());
@@ -85,7 +87,11 @@ fn who_may_only_read_leaves_no_tokens_behind() {
         let has_written = script.engine.journal().buffered_bytes() > 0;
         assert_eq!(has_written, name == "eve", "{name}");
         let told = script.received().0;
-        assert_eq!(told.contains("-NOPERM User bob has no permissions to run the 'destage|once'"), name == "bob", "{told}");
+        assert_eq!(
+            told.contains("-NOPERM User bob has no permissions to run the 'destage|once'"),
+            name == "bob",
+            "{told}"
+        );
     }
 }
 
