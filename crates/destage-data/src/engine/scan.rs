@@ -53,8 +53,8 @@ impl Engine {
             let mut cells = Reader::new(self.rows.get(unit).cells);
             let name = cells.next().and_then(Cell::value).unwrap_or_default();
             let kind = if cells.next() == Some(Cell::Null) { "hash" } else { "string" };
-            let is_matched = |pattern: &Box<[u8]>| glob(pattern, name);
-            let is_shown = is_reached(name) && scan.pattern.as_ref().is_none_or(is_matched);
+            let is_matched = |pattern: &[u8]| glob(pattern, name);
+            let is_shown = is_reached(name) && scan.pattern.as_deref().is_none_or(is_matched);
             if is_shown && scan.wants(kind) && !self.freshness.expiries().is_due(unit, self.now) {
                 names.push(name.to_vec());
             }
