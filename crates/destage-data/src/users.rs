@@ -10,11 +10,11 @@
 //! passed over might have been the one that keeps somebody out.
 
 use crate::engine::glob;
+use destage_runtime::own;
 use destage_runtime::password_hash::PasswordHash;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -226,9 +226,7 @@ impl User {
             Some(b'>') => "a password in the clear: write its hash, as 'destage users hash' prints it".into(),
             Some(b'#') => "a hash that is quick to guess: write the one that 'destage users hash' prints".into(),
             Some(b'%') => "a pattern is for reading (%R~orders:*) or for both (~orders:*): who writes may read".into(),
-            Some(b'+' | b'-' | b'&' | b'(') => format!(
-                "'{word}' chooses commands or channels: here a role says what a user may do: read, write or admin"
-            ),
+            Some(b'+' | b'-' | b'&' | b'(') => "it chooses commands or channels: here a role says what a user may do: read, write or admin".into(),
             _ if word == "nopass" => "every user has a password: write its hash, as 'destage users hash' prints it".into(),
             _ => format!("it is not understood; {REMEDY}"),
         })
@@ -259,6 +257,9 @@ impl User {
 }
 
 const REMEDY: &str = "write: user NAME on|off read|write|admin ~PATTERN... $HASH, with the hash that 'destage users hash' prints";
+
+/// What is said of a file that is not all there.
+const WHOLE: &str = "write all users, each with a line of its own that ends, into a file beside it, and rename that to it";
 
 impl Pattern {
     fn is_for(&self, reach: Reach) -> bool {
@@ -291,23 +292,27 @@ impl Users {
     /// Those of a file.
     ///
     /// # Errors
-    /// It cannot be read, others may change it, or a line of it does not fit.
+    /// It cannot be read, is no plain file, others may change it, it is cut off or names nobody, or a line does not
+    /// fit.
     fn of_file(path: &Path, has_password: bool) -> Result<Self, String> {
         let named =
             |what: &dyn fmt::Display| format!("the users (--users {}): {what}", path.display());
         let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(|error| named(&error))?;
-        let mode = file.metadata().map_err(|error| named(&error))?.permissions().mode() & 0o777;
-        if mode & 0o002 != 0 {
-            return Err(named(&format!(
-                "every user of this machine may change them (mode {mode:04o}): 'chmod 640' the file"
-            )));
-        }
+        let file = own::open_trusted(path).map_err(|error| named(&error))?;
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| named(&error))?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(named(&format!("the file has more than {FILE_BYTES_MAX} bytes")));
         }
-        Self::parse(&text, has_password).map_err(|error| named(&error))
+        if !text.is_empty() && !text.ends_with('\n') {
+            return Err(named(&format!(
+                "the last line does not end, as if the file were cut off: {WHOLE}"
+            )));
+        }
+        let users = Self::parse(&text, has_password).map_err(|error| named(&error))?;
+        if users.0.is_empty() {
+            return Err(named(&format!("the file names no user: {WHOLE}")));
+        }
+        Ok(users)
     }
 
     /// One by its name.
@@ -375,6 +380,7 @@ impl UsersFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     const HASH: &str = "$pbkdf2-sha256$i=600000$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -457,7 +463,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_anybody_may_change_is_refused() {
+    fn no_error_shows_what_may_be_a_password() {
+        for begin in ["", "+", "-", "&", "(", "%", ">", "#", "$", "^", "nopass"] {
+            let text = format!("user u on read ~* {begin}hush");
+            let error = Users::parse(&text, false).unwrap_err();
+            assert!(error.starts_with("line 1: word 6: ") && !error.contains("hush"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_may_change_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
         std::fs::write(&path, format!("user u on read ~a:* {HASH}\n")).unwrap();
@@ -465,8 +480,11 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         };
         let mut file = UsersFile::new(path.clone(), false);
-        set_mode(0o666);
-        assert!(file.read().unwrap_err().contains("mode 0666"));
+        for mode in [0o666, 0o660] {
+            set_mode(mode);
+            let error = file.read().unwrap_err();
+            assert!(error.contains("--users") && error.contains("chmod go-w"), "{error}");
+        }
         set_mode(0o640);
         assert_eq!(file.read().unwrap().iter().len(), 1);
         std::fs::write(&path, "user u on\n").unwrap();
@@ -474,5 +492,28 @@ mod tests {
         assert_eq!(file.now().iter().len(), 1, "those that could be read stay");
         std::fs::remove_file(&path).unwrap();
         assert!(file.read().unwrap_err().contains("--users"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_all_there_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let line = format!("user u on read ~a:* {HASH}");
+        std::fs::write(&path, format!("{line}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut file = UsersFile::new(path.clone(), false);
+        file.read().unwrap();
+        for (text, part) in [
+            ("".to_owned(), "names no user"),
+            ("# users\n\n".to_owned(), "names no user"),
+            (format!("{line}\n{}", line.replace("user u", "user v")), "cut off"),
+            (format!("{line}\nuser v on re"), "cut off"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = file.read().unwrap_err();
+            assert!(error.contains(part) && error.contains("rename"), "{text:?}: {error}");
+            assert!(UsersFile::new(path.clone(), false).read().is_err(), "at the start, too");
+            assert_eq!(file.now().iter().len(), 1, "those that could be read stay");
+        }
     }
 }

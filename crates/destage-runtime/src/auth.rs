@@ -70,8 +70,10 @@ struct Tries {
 
 /// Where passwords come from. Whoever has an address of IPv6 has all 2^64 of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Peer {
+pub enum Peer {
+    /// An address of IPv4, also one that is mapped into IPv6.
     V4(Ipv4Addr),
+    /// A network of IPv6: the first 64 bits.
     V6([u16; 4]),
 }
 
@@ -222,7 +224,8 @@ impl Guesses {
 }
 
 impl Peer {
-    fn of(address: IpAddr) -> Self {
+    /// Whom an address belongs to.
+    pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address),
             IpAddr::V6(address) => {

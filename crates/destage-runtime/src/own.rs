@@ -31,6 +31,24 @@ pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a file to read that says who may do what. Symbolic links are followed, nothing is waited for, and it is a plain file
+/// that no other user may change (but root).
+///
+/// # Errors
+/// It cannot be opened, or is none of these: then nothing was read.
+pub fn open_trusted(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(refusal("no plain file: name one"));
+    }
+    match at_risk(&meta) {
+        Some(why) => Err(io::Error::new(io::ErrorKind::InvalidInput, why)),
+        None => Ok(file),
+    }
+}
+
 /// All of a file of ours.
 ///
 /// # Errors
@@ -46,9 +64,13 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// It cannot be looked at.
 pub fn folder_at_risk(path: &Path) -> io::Result<Option<String>> {
-    let meta = std::fs::metadata(path)?;
+    Ok(at_risk(&std::fs::metadata(path)?))
+}
+
+/// Why others may change what this is of.
+fn at_risk(meta: &Metadata) -> Option<String> {
     let mode = meta.mode() & 0o7777;
-    Ok(if is_strangers(&meta) {
+    if is_strangers(meta) {
         Some(format!(
             "it belongs to another user (uid {}): give it to the user who runs destage (chown)",
             meta.uid()
@@ -57,7 +79,7 @@ pub fn folder_at_risk(path: &Path) -> io::Result<Option<String>> {
         Some(format!("other users may write in it (mode {mode:04o}): chmod go-w it"))
     } else {
         None
-    })
+    }
 }
 
 /// Root may do all things anyway.
@@ -92,6 +114,42 @@ mod tests {
         }
         assert_eq!(read(&path("elsewhere")).unwrap(), b"kept");
         assert_eq!(read(&path("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_trusted_is_a_plain_file_that_nobody_else_may_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let set_mode = |name: &str, mode| {
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        std::fs::write(path("file"), "kept").unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        for (mode, is_safe) in [(0o600, true), (0o644, true), (0o664, false), (0o602, false)] {
+            set_mode("file", mode);
+            for name in ["file", "link"] {
+                let opened = open_trusted(&path(name));
+                assert_eq!(opened.is_ok(), is_safe, "{name} {mode:o}");
+                let is_told = opened.is_err_and(|error| error.to_string().contains("chmod go-w"));
+                assert_eq!(is_told, !is_safe);
+            }
+        }
+        let fifo = std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap();
+        assert!(fifo.success());
+        set_mode("fifo", 0o600);
+        for name in ["fifo", "."] {
+            let error = open_trusted(&path(name)).unwrap_err().to_string();
+            assert!(error.contains("no plain file"), "{name}: {error}");
+        }
+        set_mode("file", 0o600);
+        // Only root gives files away.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(path("file"), Some(65_534), None).unwrap();
+            let error = open_trusted(&path("file")).unwrap_err().to_string();
+            assert!(error.contains("another user (uid 65534)"), "{error}");
+        } else {
+            eprintln!("not tried as another user than root: a file of somebody else");
+        }
     }
 
     #[test]

@@ -1,5 +1,24 @@
 //! Patterns of keys and fields, as Redis has them.
 
+use crate::resp::ReplyError;
+
+/// Most bytes of a pattern that a client sends: each name of a page is compared with it.
+const PATTERN_BYTES_MAX: usize = 4 << 10;
+
+/// The pattern behind a MATCH.
+///
+/// # Errors
+/// It is too long; a message for the client.
+pub(super) fn pattern_of(given: &[u8]) -> Result<&[u8], ReplyError> {
+    if given.len() <= PATTERN_BYTES_MAX {
+        return Ok(given);
+    }
+    Err(ReplyError::err(format!(
+        "the pattern behind MATCH has {} bytes, and {PATTERN_BYTES_MAX} are the most: shorten it",
+        given.len()
+    )))
+}
+
 /// Redis's glob patterns: `*`, `?`, `[abc]`, `[^a-z]`, `\x`. Takes time proportional to the lengths' product at worst.
 pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
@@ -67,7 +86,19 @@ fn match_class(pattern: &[u8], byte: u8) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::glob;
+    use super::{PATTERN_BYTES_MAX, glob};
+    use crate::engine::hash_scan::HashScan;
+    use crate::engine::set_scan::SetScan;
+
+    #[test]
+    fn patterns_that_are_too_long_are_refused() {
+        for (bytes, is_fit) in [(PATTERN_BYTES_MAX, true), (PATTERN_BYTES_MAX + 1, false)] {
+            let pattern = vec![b'*'; bytes];
+            let args: [&[u8]; 3] = [b"0", b"MATCH", &pattern];
+            assert_eq!(HashScan::read(&args).is_ok(), is_fit);
+            assert_eq!(SetScan::read(&args, 100).is_ok(), is_fit);
+        }
+    }
 
     #[test]
     fn globs_match_as_in_redis() {

@@ -1,6 +1,6 @@
 //! HSCAN: the fields of a hash. There is one page, since a hash is in memory as a whole.
 
-use super::glob::glob;
+use super::glob::{glob, pattern_of};
 use super::numbers::integer;
 use crate::resp::{Code, Reply, ReplyError};
 
@@ -38,7 +38,7 @@ impl HashScan {
         while let Some((option, tail)) = rest.split_first() {
             rest = match (option.to_ascii_lowercase().as_slice(), tail) {
                 (b"match", [pattern, tail @ ..]) => {
-                    scan.pattern = Some(pattern.to_vec());
+                    scan.pattern = Some(pattern_of(pattern)?.to_vec());
                     tail
                 }
                 (b"count", [count, tail @ ..]) if integer(count).is_ok_and(|count| count > 0) => {

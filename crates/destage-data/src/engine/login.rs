@@ -3,7 +3,8 @@
 //! The hash of a user's password takes long to look at, so another thread does that, and the client waits. A password that
 //! was right once is known again without it, by a quick hash that is kept in memory alone, with a key of this process: a pool
 //! of connections that comes back costs one look. Wrong ones cost one each, and so their number is bounded: by the brake that
-//! all passwords share ([`destage_runtime::auth`]), and by how many of one address are looked at at a time.
+//! all passwords share ([`destage_runtime::auth`]), and by how many of one address, or network of IPv6, are looked
+//! at at a time.
 //!
 //! When the users are read again, whoever has lost a right is disconnected: nothing that it has begun goes on.
 
@@ -13,7 +14,7 @@ use super::{Engine, Io};
 use crate::resp::{Code, ReplyError};
 use crate::users::{DEFAULT, User, Users, position};
 use destage_core::{ClientId, Input, RequestId, Span};
-use destage_runtime::auth::{Verdict, guess};
+use destage_runtime::auth::{Peer, Verdict, guess};
 use destage_runtime::password_hash::PASSWORD_BYTES_MAX;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -152,14 +153,16 @@ impl Logins {
         from: Option<IpAddr>,
     ) -> Result<Option<PasswordJob>, ReplyError> {
         let (user, sent) = (self.user(name).cloned(), self.quick(name, password));
+        let peer = from.map(Peer::of);
+        let is_of_peer = |look: &Look| look.from.map(Peer::of) == peer;
         let is_same =
-            |look: &&mut Look| look.sent == sent && look.from == from && look.quick == quick;
+            |look: &&mut Look| look.sent == sent && is_of_peer(look) && look.quick == quick;
         let same = self.looks.values_mut().find(is_same);
         if let Some(look) = same {
             look.asked_by.push(request);
             return Ok(None);
         }
-        let of_address = self.looks.values().filter(|look| from.is_some() && look.from == from);
+        let of_address = self.looks.values().filter(|look| peer.is_some() && is_of_peer(look));
         if of_address.count() >= LOOKS_OF_ADDRESS_MAX || self.looks.len() >= LOOKS_MAX {
             return Err(BUSY);
         }
@@ -281,15 +284,23 @@ impl Engine {
         turned_out.len()
     }
 
+    /// As if the client had sent the user's first password.
+    #[cfg(test)]
+    pub(super) fn let_in(&mut self, client: ClientId, name: &str) {
+        let user = self.sessions.logins.user(name.as_bytes()).expect("there is this user").clone();
+        let hash = user.passwords()[0].0.clone();
+        self.sessions.get_mut(client).expect("it is connected").log_in(Login { user, hash });
+    }
+
     /// Disconnects a client: what it waits for is dropped, and nothing of what it has sent is done any more.
     fn turn_away(&mut self, client: ClientId) {
         let Some(mut session) = self.sessions.take(client) else { return };
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });
         }
-        match session.waiting.take() {
+        match &session.waiting {
             Some(Waiting::Derived { name, .. }) => {
-                self.derived.leave(client, &name);
+                self.derived.leave(client, name);
             }
             Some(Waiting::Lease { .. }) => self.watchers.leave(client),
             _ => {}
@@ -335,6 +346,22 @@ mod tests {
         );
         assert_eq!(look(&mut logins, 0, "right", "192.0.2.2"), Ok(true), "others go on");
         assert_eq!(logins.looks[&1].asked_by.len(), 1_001);
+    }
+
+    #[test]
+    fn all_addresses_of_a_network_have_few_looks_together() {
+        let mut logins = Logins::default();
+        for guess in 0..LOOKS_OF_ADDRESS_MAX {
+            let from = format!("2001:db8::{guess}");
+            assert_eq!(look(&mut logins, 0, &guess.to_string(), &from), Ok(true));
+        }
+        assert_eq!(look(&mut logins, 0, "one more", "2001:db8::ffff"), Err(()));
+        assert_eq!(look(&mut logins, 0, "one more", "2001:db8:0:1::1"), Ok(true), "others go on");
+        for guess in 0..LOOKS_OF_ADDRESS_MAX {
+            let from = ["192.0.2.1", "::ffff:192.0.2.1"][guess % 2];
+            assert_eq!(look(&mut logins, 0, &guess.to_string(), from), Ok(true));
+        }
+        assert_eq!(look(&mut logins, 0, "one more", "192.0.2.1"), Err(()));
     }
 
     #[test]

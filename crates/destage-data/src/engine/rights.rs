@@ -26,9 +26,9 @@ impl Spec {
             (Category::Read, _) => Some(Role::Read),
             (Category::Write, _) => Some(Role::Write),
             (_, Verb::Destage) => Some(match &sub[..] {
-                // What ONCE carries out has a role of its own.
-                b"status" | b"once" => Role::Read,
-                b"wait" | b"begin" | b"exclude" | b"share" | b"absent" | b"nextid"
+                b"status" => Role::Read,
+                // What ONCE carries out has a role of its own; its token is kept, whatever that is.
+                b"once" | b"wait" | b"begin" | b"exclude" | b"share" | b"absent" | b"nextid"
                 | b"invalidate" => Role::Write,
                 _ => Role::Admin,
             }),

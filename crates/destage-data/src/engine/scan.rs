@@ -4,7 +4,7 @@
 //! with the undecided inserts and deletes of the same range, so a scan sees every row that exists throughout.
 
 use super::cursors::Scan;
-use super::glob::glob;
+use super::glob::{glob, pattern_of};
 use super::key::{format_key, order_key, unknown_table};
 use super::rights::limited;
 use super::session::{Job, Session, Waiting};
@@ -53,8 +53,8 @@ impl Engine {
             let mut cells = Reader::new(self.rows.get(unit).cells);
             let name = cells.next().and_then(Cell::value).unwrap_or_default();
             let kind = if cells.next() == Some(Cell::Null) { "hash" } else { "string" };
-            let is_matched = scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name));
-            let is_shown = is_matched && is_reached(name);
+            let is_matched = |pattern: &[u8]| glob(pattern, name);
+            let is_shown = is_reached(name) && scan.pattern.as_deref().is_none_or(is_matched);
             if is_shown && scan.wants(kind) && !self.freshness.expiries().is_due(unit, self.now) {
                 names.push(name.to_vec());
             }
@@ -123,7 +123,7 @@ impl Engine {
             scan.table = table.ok_or_else(|| unknown_table(&self.schema, name))?;
             scan.all_tables = false;
         }
-        scan.pattern = Some(pattern.into());
+        scan.pattern = Some(pattern_of(pattern)?.into());
         Ok(())
     }
 
@@ -171,8 +171,8 @@ impl Engine {
                 format_key(table, Reader::new(key), &mut name);
                 name
             })
-            .filter(|name| scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name)))
             .filter(|name| is_reached(name))
+            .filter(|name| scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name)))
             .collect();
         let next_table = TableId(scan.table.0 + 1);
         let more = match is_last {

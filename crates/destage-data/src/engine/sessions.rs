@@ -343,8 +343,11 @@ impl Sessions {
         self.sends.push(client);
     }
 
-    /// Disconnects a client that has lost the right to be here.
+    /// Disconnects a client that has lost the right to be here. It waits for nothing any more: no time that was named for that
+    /// may be left for whoever gets its number next.
     pub(super) fn turn_away(&mut self, client: ClientId, session: &mut Session) {
+        self.timers.end_wait(client, session);
+        session.waiting = None;
         self.unmonitor(client);
         self.unread.give_up(session);
         self.sends.push(client);
@@ -446,6 +449,12 @@ impl Sessions {
     /// When the next of these comes.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.timers.next_timeout()
+    }
+
+    /// No client waits until a time that its command has named.
+    #[cfg(test)]
+    pub(super) fn is_free_of_deadlines(&self) -> bool {
+        self.timers.is_free_of_deadlines()
     }
 
     /// Nothing is left of anyone, as it must be once all are gone.

@@ -5,7 +5,7 @@
 
 use super::ask::{Ask, Members, What};
 use super::elements::{self, Element, number};
-use super::glob::glob;
+use super::glob::{glob, pattern_of};
 use super::numbers::integer;
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
@@ -53,7 +53,7 @@ impl SetScan {
         while let Some((option, tail)) = rest.split_first() {
             rest = match (option.to_ascii_lowercase().as_slice(), tail) {
                 (b"match", [pattern, tail @ ..]) => {
-                    scan.pattern = Some(pattern.to_vec());
+                    scan.pattern = Some(pattern_of(pattern)?.to_vec());
                     tail
                 }
                 (b"count", [number, tail @ ..]) => {

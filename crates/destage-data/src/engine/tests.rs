@@ -23,6 +23,7 @@ mod scripts;
 mod sets;
 mod shop;
 mod sim;
+mod users;
 
 use destage_core::{Span, Time};
 use options::Options;

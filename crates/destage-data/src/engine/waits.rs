@@ -96,8 +96,9 @@ impl Engine {
     /// Ends a WAITAOF, DESTAGE WAIT, FLUSH or DRAIN; without an outcome it timed out.
     pub(super) fn finish_wait(&mut self, request: RequestId, outcome: Option<Outcome>) {
         let Some((client, mut session)) = self.sessions.take_waiting(request) else { return };
-        let Some(Waiting::Wait { kind, deadline, .. }) = session.waiting.take() else {
-            unreachable!("only waits end so")
+        let is_it = |waiting: &mut Waiting| matches!(waiting, Waiting::Wait { .. });
+        let Some(Waiting::Wait { kind, deadline, .. }) = session.waiting.take_if(is_it) else {
+            return self.sessions.restore(client, session);
         };
         if let Some(deadline) = deadline {
             self.sessions.clear_deadline(client, deadline);
@@ -137,19 +138,23 @@ impl Engine {
         self.sessions.restore_answered(client, session);
     }
 
+    /// A time that a client's command has named is over. What it waits for by now is looked at first: a time that was left
+    /// behind ends nothing else.
     pub(super) fn wait_timed_out(&mut self, client: ClientId) {
-        let Some(request) =
-            self.sessions.get_mut(client).and_then(|session| session.pending_request())
-        else {
-            return;
-        };
-        self.core.handle(self.now, Input::Cancel { request });
-        let waiting = self.sessions.get_mut(client).and_then(|session| session.waiting.as_ref());
-        if let Some(Waiting::Derived { name, .. }) = waiting {
-            let name = name.clone();
-            return self.derived_timed_out(client, &name);
+        match self.sessions.get(client).and_then(|session| session.waiting.as_ref()) {
+            Some(&Waiting::Wait { request, deadline: Some(deadline), .. })
+                if deadline <= self.now =>
+            {
+                self.core.handle(self.now, Input::Cancel { request });
+                self.finish_wait(request, None);
+            }
+            Some(Waiting::Derived { request, deadline, name }) if *deadline <= self.now => {
+                let (request, name) = (*request, name.clone());
+                self.core.handle(self.now, Input::Cancel { request });
+                self.derived_timed_out(client, &name);
+            }
+            _ => {}
         }
-        self.finish_wait(request, None);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::harness::{
 };
 use rustix::process::Signal;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -85,6 +86,8 @@ impl Setup {
     fn users(&self, text: &str) {
         let text = text.replace("HASH", &hash_of("secret"));
         std::fs::write(self.path("users"), text).expect("it can be written");
+        let mode = std::fs::Permissions::from_mode(0o640);
+        std::fs::set_permissions(self.path("users"), mode).expect("it is ours");
     }
 
     fn launch(&self) -> Launch {

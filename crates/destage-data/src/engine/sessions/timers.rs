@@ -51,14 +51,19 @@ impl Timers {
         next_due(&mut self.alarms, now)
     }
 
-    /// A client is gone.
-    pub(super) fn forget(&mut self, client: ClientId, session: &Session) {
+    /// What a client waits for now is given up: the time that was named for it, if there was one, is cleared.
+    pub(super) fn end_wait(&mut self, client: ClientId, session: &Session) {
         if let Some(
             Waiting::Wait { deadline: Some(deadline), .. } | Waiting::Derived { deadline, .. },
         ) = &session.waiting
         {
             self.clear_deadline(client, *deadline);
         }
+    }
+
+    /// A client is gone.
+    pub(super) fn forget(&mut self, client: ClientId, session: &Session) {
+        self.end_wait(client, session);
         if let Some(alarm) = session.alarm {
             self.alarms.remove(&(alarm, client));
         }
