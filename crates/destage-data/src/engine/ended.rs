@@ -186,6 +186,8 @@ impl Context<'_> {
         let Some(row) = self.row(unit).filter(|_| change == Change::Never) else { return Ok(None) };
         match Reader::new(row).nth(ttl.column) {
             Some(Cell::Null) | None => Ok(None),
+            // It lasts with what it holds, such as 0.
+            Some(Cell::Value(value)) if column.not_null && ttl.end_of(value).is_none() => Ok(None),
             Some(_) if column.not_null => Err(Trouble::Error(ReplyError::err(format!(
                 "{}.{} is NOT NULL, so each row ends: give a time, or KEEPTTL",
                 table.name, column.name

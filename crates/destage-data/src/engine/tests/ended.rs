@@ -22,6 +22,8 @@ use std::sync::Arc;
 /// Columns of `item`: the tag, and the one that holds the end in milliseconds.
 const TAG: usize = 2;
 const ENDS: usize = 4;
+/// When a world begins. Numbers of milliseconds that are much less are no times.
+const START: i64 = 1_000_000_000_000;
 const ITEM: TableId = TableId(shop::ITEM as u16);
 
 fn schema() -> Schema {
@@ -46,7 +48,8 @@ fn row(key: i64, tag: &str, ends: Option<i64>) -> Row {
 }
 
 fn end_of(row: &Row) -> Option<i64> {
-    row[ENDS].as_ref().map(|ends| ends.parse().unwrap())
+    let ends = row[ENDS].as_ref().map(|ends| ends.parse().unwrap());
+    ends.filter(|ends| *ends >= START / 10)
 }
 
 /// The origin: its rows, its watermark, and how often a group was refused.
@@ -165,7 +168,7 @@ impl World {
         let schema = Arc::new(schema);
         let disk = SimDisk::new();
         let (journal, _) = Journal::open(Arc::new(disk.clone()), options().journal()).unwrap();
-        let now = Time::from_secs(1_000);
+        let now = Time::from_secs(START.unsigned_abs() / 1_000);
         let mut engine = engine(now, &schema, journal, 0);
         let client = engine.connect().unwrap();
         let rows = rows.iter().map(|&(key, tag, ends)| (key, row(key, tag, ends))).collect();
@@ -358,11 +361,12 @@ impl Seen {
 /// A run of a seed: what is read is what the model says at each moment, and in the end the origin holds that and no more.
 fn course(seed: u64) -> World {
     let mut rng = Rng::new(seed, 77);
-    let mut world = World::new(&[(0, "a", None), (1, "b", Some(1_000_500)), (2, "c", Some(999))]);
+    let mut world =
+        World::new(&[(0, "a", None), (1, "b", Some(START + 500)), (2, "c", Some(START - 1))]);
     world.model.behind_ms = rng.pick(&[0, 0, -5_000, 3_000]);
     let mut seen = Seen::default();
     seen.0.insert(0, ("a".into(), None));
-    seen.0.insert(1, ("b".into(), Some(1_000_500)));
+    seen.0.insert(1, ("b".into(), Some(START + 500)));
     for step in 0..250 {
         let key = rng.below(6);
         let command = match rng.below(12) {

@@ -48,7 +48,7 @@ impl MysqlReader {
             table.sql_name
         );
         let name = qualified(column.sql_name.clone());
-        push_ended(&mut sql, &name, column, Cell::Value(&cutoff))?;
+        push_ended(&mut sql, &name, (table, column), Cell::Value(&cutoff))?;
         if let Some(after) = after {
             sql.push_str(" AND ");
             push_after(&mut sql, &orders, key, after)?;
