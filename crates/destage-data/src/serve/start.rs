@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
 use crate::domains::Partition;
-use crate::engine::{Engine, SKEW_MS_MAX, StartReport, ahead_ms, warn_of_skew};
+use crate::engine::{Engine, StartReport, ahead_ms};
 use crate::origins::{self, Listener, Origin, OriginError, Watermarks, Writer};
 use crate::schema::{Schema, Table, TableId};
 use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
@@ -123,7 +123,9 @@ pub(super) fn start(
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
-    check_clock(&*origin, &schema, &clock)?;
+    if schema.rows_end {
+        engine.clock_is_ahead(clock_ahead_ms(&*origin, &clock)?);
+    }
     let listener = origin.listener(&schema)?;
     Ok(Started {
         clock,
@@ -229,20 +231,13 @@ fn lacks_deletion(table: &Table, asked: Result<(), OriginError>) -> Option<Strin
     ))
 }
 
-/// Tells of clocks that differ, where rows end by them.
-fn check_clock(origin: &dyn Origin, schema: &Schema, clock: &Clock) -> Result<(), ServeError> {
-    if !schema.rows_end {
-        return Ok(());
-    }
+/// By how much this clock is ahead of the origin's; negative: behind.
+fn clock_ahead_ms(origin: &dyn Origin, clock: &Clock) -> Result<i64, ServeError> {
     let now_ms = || clock.now().0.cast_signed() / 1_000_000;
     let mut reader = origin.reader()?;
     let asked = now_ms();
     let origin_ms = reader.clock_ms()?;
-    let ahead = ahead_ms([asked, now_ms()], origin_ms);
-    if ahead.abs() > SKEW_MS_MAX {
-        warn_of_skew(ahead);
-    }
-    Ok(())
+    Ok(ahead_ms([asked, now_ms()], origin_ms, 0))
 }
 
 /// Begins the recording that was asked for.

@@ -197,11 +197,54 @@ fn a_row_is_deleted_only_once_the_clock_of_the_origin_agrees() {
     world.run(20_000);
     assert_eq!((world.model.deleted, world.told("EXISTS item:1").as_str()), (0, ":0"));
     assert!(world.report().clock_ahead_seconds > 29.0);
-    // And in the place of what has ended, a new row is made all the same.
-    world.told("HSET item:1 tag new");
+    // Nor is a new row made in its place before.
+    let told = world.told("HSET item:1 tag new");
+    assert!(told.contains("by Destage's clock, but not by the origin's"), "{told}");
     world.run(30_000);
+    assert_eq!((world.model.deleted, world.model.rows.len()), (1, 0));
+    assert_eq!(world.told("HSET item:1 tag new"), ":1");
+    world.run(1_000);
     assert_eq!(world.rejected, [""; 0]);
     assert_eq!(world.model.rows[&1][TAG].as_deref(), Some("new"));
+}
+
+/// A client writes a row that has ended by this clock alone, before the first question for what has ended is answered. Whether
+/// the start compared the clocks.
+fn overwritten(is_compared: bool) -> (World, String) {
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
+    world.model.behind_ms = 30_000;
+    if is_compared {
+        world.engine.clock_is_ahead(world.model.behind_ms);
+    }
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+    world.pass(1_000);
+    assert_eq!(world.told("EXISTS item:1"), ":0");
+    let told = world.told("HSET item:1 u new");
+    world.run(2_000);
+    assert_eq!(world.rejected, [""; 0]);
+    (world, told)
+}
+
+#[test]
+fn a_write_by_a_clock_that_is_wrong_and_not_compared_is_noticed() {
+    let (world, told) = overwritten(false);
+    assert_eq!((told.as_str(), world.model.deleted), (":1", 1), "a row that lived at the origin");
+    assert_ne!(world.model.rows[&1][TAG].as_deref(), Some("b"));
+}
+
+#[test]
+fn a_write_replaces_a_row_only_once_the_clock_of_the_origin_agrees() {
+    let (mut world, told) = overwritten(true);
+    assert!(told.starts_with("-ERR") && told.contains("which is 30000 ms behind"), "{told}");
+    assert_eq!((world.model.deleted, world.model.rows[&1][TAG].as_deref()), (0, Some("b")));
+    // The origin's clock has passed its end, and it is not deleted yet.
+    world.pass(27_500);
+    assert_eq!(world.told("HSET item:1 u new"), ":1");
+    world.run(2_000);
+    assert_eq!(world.rejected, [""; 0]);
+    assert_eq!(world.model.rows[&1][3].as_deref(), Some("new"));
+    assert_eq!(world.model.deleted, 1);
+    assert_ne!(world.model.rows[&1][TAG].as_deref(), Some("b"));
 }
 
 #[test]
