@@ -168,7 +168,15 @@ impl Ttl {
     /// The column holds no such time.
     pub fn cutoff(&self, ms: i64) -> Result<Vec<u8>, String> {
         match self.form {
-            Form::Number(unit) => self.canonical(&ms.div_euclid(unit).to_string()),
+            Form::Number(unit) => {
+                let number = ms.div_euclid(unit);
+                let number = match self.ty {
+                    // Beyond the type's greatest number all rows have ended.
+                    ColumnType::Int { min, max } => number.max(min).min(max),
+                    _ => number,
+                };
+                self.canonical(&number.to_string())
+            }
             Form::Timestamp(precision) => {
                 let ms = ms.clamp(*TIMESTAMPS.start(), *TIMESTAMPS.end());
                 let ms = ms - ms.rem_euclid(grain(precision));

@@ -172,7 +172,8 @@ impl Context<'_> {
                     milliseconds(self.now) - self.agreed_ms
                 ))));
             }
-            let cutoff = ttl.cutoff(self.agreed_ms).unwrap_or_default();
+            let cutoff = ttl.cutoff(self.agreed_ms);
+            let cutoff = cutoff.map_err(|why| ReplyError::err(format!("{}: {why}", table.name)))?;
             self.txn.end(table.id, unit, (ttl.column, Update::To(cutoff)));
         }
         self.txn.set(self.rows, table, unit, sets);

@@ -97,6 +97,18 @@ fn times_are_read_and_rounded_up() {
 }
 
 #[test]
+fn times_beyond_the_greatest_number_of_a_column_are_cut_to_it() {
+    for (min, max) in [(i64::from(i32::MIN), i64::from(i32::MAX)), (0, i64::from(u32::MAX))] {
+        let ttl = ttl(ColumnType::Int { min, max }, "column ends");
+        assert_eq!(ttl.cutoff(i64::MAX), Ok(max.to_string().into_bytes()));
+        assert_eq!(ttl.cutoff(max * 1_000 + 1_000), Ok(max.to_string().into_bytes()));
+        let least = min.max(i64::MIN / 1_000 - 1);
+        assert_eq!(ttl.cutoff(i64::MIN), Ok(least.to_string().into_bytes()));
+    }
+    assert_eq!(ttl(INT, "column ends ms").cutoff(i64::MAX), Ok(i64::MAX.to_string().into_bytes()));
+}
+
+#[test]
 fn numbers_that_are_no_times_last_and_are_never_given() {
     for (text, least, below) in [
         ("column ends", 1, [0, -1, i64::MIN]),
