@@ -281,9 +281,13 @@ const EPOCH: i64 = 719_468;
 struct Scan<'a>(&'a [u8]);
 
 impl Scan<'_> {
-    /// `YYYY-MM-DD[ HH:MM[:SS[.f...]]][zone]` as milliseconds since 1970, rounded up; of SQLite with four digits of the year
-    /// and two parts of the zone, as its functions take them.
+    /// `YYYY-MM-DD[ HH:MM[:SS[.f...]]][zone]` as milliseconds since 1970, rounded up; of SQLite with four digits of the year,
+    /// two parts of the zone and any white space, as its functions take them.
     fn instant(mut self, is_sqlite: bool) -> Option<i64> {
+        if is_sqlite {
+            // Its functions read up to there.
+            self.0 = self.0.split(|byte| *byte == 0).next()?;
+        }
         let year_digits = self.0.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if year_digits < 4 || year_digits > if is_sqlite { 4 } else { 6 } {
             return None;
@@ -294,7 +298,7 @@ impl Scan<'_> {
         self.take(b'-')?;
         let day = self.number(2).filter(|day| (1..=31).contains(day))?;
         let mut ms = days(year, month, day) * DAY;
-        while self.take(b' ').or_else(|| self.take(b'T')).is_some() {}
+        while self.space().or_else(|| self.take(b'T')).is_some() {}
         if self.0.is_empty() {
             return Some(ms);
         }
@@ -305,10 +309,17 @@ impl Scan<'_> {
             ms += self.number(2).filter(|second| *second <= 59)? * SECOND;
             ms += self.fraction()?;
         }
-        while self.take(b' ').is_some() {}
+        while self.space().is_some() {}
         ms -= self.zone(is_sqlite)?;
-        while self.take(b' ').is_some() {}
+        while self.space().is_some() {}
         self.0.is_empty().then_some(ms)
+    }
+
+    /// Takes a byte of white space.
+    fn space(&mut self) -> Option<()> {
+        let (b'\t'..=b'\r' | b' ', rest) = self.0.split_first()? else { return None };
+        self.0 = rest;
+        Some(())
     }
 
     fn take(&mut self, byte: u8) -> Option<()> {
@@ -347,7 +358,8 @@ impl Scan<'_> {
             return Some(0);
         }
         let sign = if self.take(b'+').is_some() { 1 } else { self.take(b'-').map(|()| -1)? };
-        let hours = self.number(2).filter(|hours| *hours <= 15)?;
+        let hours_max = if is_sqlite { 14 } else { 15 };
+        let hours = self.number(2).filter(|hours| *hours <= hours_max)?;
         let minutes = if self.take(b':').is_some() {
             self.number(2).filter(|minutes| *minutes <= 59)?
         } else if is_sqlite {

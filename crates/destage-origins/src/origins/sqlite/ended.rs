@@ -94,6 +94,7 @@ mod tests {
     use super::*;
     use crate::ttl::tests::ended_table;
     use crate::value::ColumnType;
+    use proptest::prelude::*;
     use rusqlite::types::Value;
 
     /// Whether SQLite takes a value for a time that came at the cutoff.
@@ -101,6 +102,48 @@ mod tests {
         let condition = has_ended(table, &table.columns[1], 2);
         let sql = format!("SELECT coalesce({condition}, 0) FROM (SELECT ?1 AS ends)");
         connection.query_row(&sql, [value, cutoff], |row| row.get(0)).unwrap()
+    }
+
+    /// Texts near to those that SQLite takes for a time.
+    fn texts() -> impl Strategy<Value = String> {
+        let space = || "[ \\t\\n\\x0b\\x0c\\rT]{0,2}";
+        let zone = "|Z|z|[+-](0[0-9]|1[0-6]):[0-6][0-9]|[+-]0[0-9]";
+        let time = "([01][0-9]|2[0-5]):[0-6][0-9](:[0-6][0-9](\\.[0-9]{0,4})?)?";
+        let date = "(19[0-9]{2}|20[0-3][0-9])-(0[0-9]|1[0-3])-[0-3][0-9]";
+        (date, space(), proptest::option::of((time, space(), zone, space()))).prop_map(
+            |(date, space, time)| match time {
+                Some((time, before, zone, after)) => {
+                    format!("{date}{space}{time}{before}{zone}{after}")
+                }
+                None => date + &space,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn texts_end_as_they_do_in_the_cache(text in texts()) {
+            let connection = Connection::open_in_memory().unwrap();
+            let table = ended_table(ColumnType::SqliteNumeric, "column ends");
+            let ttl = table.ttl.as_ref().unwrap();
+            let here = ttl.end_of(text.as_bytes());
+            let read = "SELECT (julianday(?1) - 2440587.5) * 86400000";
+            let there: Option<f64> =
+                connection.query_row(read, [&text], |row| row.get(0)).unwrap();
+            // SQLite rounds to the nearest millisecond.
+            let is_same = match (here, there) {
+                (Some(here), Some(there)) => (-0.5..1.5).contains(&(here as f64 - there)),
+                (here, there) => here.is_none() && there.is_none(),
+            };
+            prop_assert!(is_same, "{text:?}: {here:?} {there:?}");
+            let Some(here) = here else { return Ok(()) };
+            for (cutoff, is_ended) in [(here + 1, true), (here - 2, false)] {
+                let cutoff = String::from_utf8(ttl.cutoff(cutoff).unwrap()).unwrap();
+                let told = ended(&connection, &table, &text.clone().into(), &cutoff.into());
+                // No time before 1970 is given.
+                prop_assert!(told == is_ended || here < 3, "{text:?}");
+            }
+        }
     }
 
     #[test]
