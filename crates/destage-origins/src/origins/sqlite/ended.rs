@@ -10,7 +10,8 @@ use crate::schema::{Column, Schema, Table};
 use crate::ttl::{Ttl, cutoff_of, is_referenced, least_number};
 use rusqlite::Connection;
 
-const CLOCK: &str = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
+/// Rounded, for half of all milliseconds come out a little too small.
+const CLOCK: &str = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)";
 
 /// The condition that the time in a column has come, which is compared with a parameter. What is no such time is none that
 /// ever comes.
