@@ -231,7 +231,7 @@ mod tests {
             (
                 date,
                 "column ends",
-                "2026-01-31 13:37:00",
+                "2026-01-31 13:37:00+00",
                 "ends <= '2026-01-31 13:37:00' AND month(ends) > 0 AND dayofmonth(ends) > 0",
             ),
         ] {
