@@ -5,7 +5,7 @@
 
 use crate::cells::{Cell, Reader};
 use crate::error::OriginError;
-use crate::schema::{Schema, Table};
+use crate::schema::{Column, Schema, Table};
 use crate::settings::TableSettings;
 use crate::value::{ColumnType, MysqlType};
 use destage_core::Fault;
@@ -37,6 +37,9 @@ pub struct Ttl {
     form: Form,
     ty: ColumnType,
 }
+
+/// Numbers of milliseconds below it, in March 1973, are none: they are the seconds of a column that was declared wrongly.
+const MILLISECONDS_MIN: i64 = 100_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -122,7 +125,7 @@ impl Ttl {
         match self.form {
             Form::Number(unit) => {
                 let number: i64 = std::str::from_utf8(value).ok()?.parse().ok()?;
-                Some(number.saturating_mul(unit))
+                (number >= least(unit)).then(|| number.saturating_mul(unit))
             }
             Form::Timestamp(_) if value == b"-infinity" || value.ends_with(b" BC") => Some(ALWAYS),
             Form::Timestamp(_) => Scan(value).instant(false),
@@ -145,7 +148,8 @@ impl Ttl {
     pub fn value(&self, ms: i64) -> Result<Vec<u8>, String> {
         let text = match self.form {
             Form::Number(unit) => {
-                ms.div_euclid(unit).saturating_add(i64::from(ms.rem_euclid(unit) > 0)).to_string()
+                let number = ms.div_euclid(unit).saturating_add(i64::from(ms.rem_euclid(unit) > 0));
+                number.max(least(unit)).to_string()
             }
             Form::Timestamp(precision) => {
                 let grain = grain(precision);
@@ -164,7 +168,15 @@ impl Ttl {
     /// The column holds no such time.
     pub fn cutoff(&self, ms: i64) -> Result<Vec<u8>, String> {
         match self.form {
-            Form::Number(unit) => self.canonical(&ms.div_euclid(unit).to_string()),
+            Form::Number(unit) => {
+                let number = ms.div_euclid(unit);
+                let number = match self.ty {
+                    // Beyond the type's greatest number all rows have ended.
+                    ColumnType::Int { min, max } => number.max(min).min(max),
+                    _ => number,
+                };
+                self.canonical(&number.to_string())
+            }
             Form::Timestamp(precision) => {
                 let ms = ms.clamp(*TIMESTAMPS.start(), *TIMESTAMPS.end());
                 let ms = ms - ms.rem_euclid(grain(precision));
@@ -196,6 +208,24 @@ impl Ttl {
             Form::SqliteText => "a text such as 2026-01-31 13:37:00, in UTC",
         }
     }
+}
+
+/// The least number that is a time. To many programs 0 and negative numbers mean that a row never ends.
+fn least(unit: i64) -> i64 {
+    if unit == 1 { MILLISECONDS_MIN } else { 1 }
+}
+
+/// The least number of a column that is a time; `None` for a column that holds no numbers.
+pub(crate) fn least_number(table: &Table, column: &Column) -> Option<i64> {
+    if !matches!(column.ty, ColumnType::Int { .. }) {
+        return None;
+    }
+    let ttl = table.ttl.as_ref().filter(|ttl| table.columns[ttl.column].name == column.name);
+    // A column whose declaration was taken back while deletions were on their way.
+    Some(ttl.map_or(1, |ttl| match ttl.form {
+        Form::Number(unit) => least(unit),
+        _ => 1,
+    }))
 }
 
 /// Milliseconds by which timestamps of so many digits differ at least, as far as milliseconds tell.
@@ -251,9 +281,13 @@ const EPOCH: i64 = 719_468;
 struct Scan<'a>(&'a [u8]);
 
 impl Scan<'_> {
-    /// `YYYY-MM-DD[ HH:MM[:SS[.f...]]][zone]` as milliseconds since 1970, rounded up; of SQLite with four digits of the year
-    /// and two parts of the zone, as its functions take them.
+    /// `YYYY-MM-DD[ HH:MM[:SS[.f...]]][zone]` as milliseconds since 1970, rounded up; of SQLite with four digits of the year,
+    /// two parts of the zone and any white space, as its functions take them.
     fn instant(mut self, is_sqlite: bool) -> Option<i64> {
+        if is_sqlite {
+            // Its functions read up to there.
+            self.0 = self.0.split(|byte| *byte == 0).next()?;
+        }
         let year_digits = self.0.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if year_digits < 4 || year_digits > if is_sqlite { 4 } else { 6 } {
             return None;
@@ -264,7 +298,7 @@ impl Scan<'_> {
         self.take(b'-')?;
         let day = self.number(2).filter(|day| (1..=31).contains(day))?;
         let mut ms = days(year, month, day) * DAY;
-        while self.take(b' ').or_else(|| self.take(b'T')).is_some() {}
+        while self.space().or_else(|| self.take(b'T')).is_some() {}
         if self.0.is_empty() {
             return Some(ms);
         }
@@ -275,10 +309,17 @@ impl Scan<'_> {
             ms += self.number(2).filter(|second| *second <= 59)? * SECOND;
             ms += self.fraction()?;
         }
-        while self.take(b' ').is_some() {}
+        while self.space().is_some() {}
         ms -= self.zone(is_sqlite)?;
-        while self.take(b' ').is_some() {}
+        while self.space().is_some() {}
         self.0.is_empty().then_some(ms)
+    }
+
+    /// Takes a byte of white space.
+    fn space(&mut self) -> Option<()> {
+        let (b'\t'..=b'\r' | b' ', rest) = self.0.split_first()? else { return None };
+        self.0 = rest;
+        Some(())
     }
 
     fn take(&mut self, byte: u8) -> Option<()> {
@@ -317,7 +358,8 @@ impl Scan<'_> {
             return Some(0);
         }
         let sign = if self.take(b'+').is_some() { 1 } else { self.take(b'-').map(|()| -1)? };
-        let hours = self.number(2).filter(|hours| *hours <= 15)?;
+        let hours_max = if is_sqlite { 14 } else { 15 };
+        let hours = self.number(2).filter(|hours| *hours <= hours_max)?;
         let minutes = if self.take(b':').is_some() {
             self.number(2).filter(|minutes| *minutes <= 59)?
         } else if is_sqlite {
@@ -413,160 +455,4 @@ pub(crate) fn is_referenced(schema: &Schema, table: &Table) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::schema::{Column, ColumnDefault};
-
-    fn table(ty: ColumnType) -> Table {
-        let column = |name: &str, ty: ColumnType| Column {
-            name: name.into(),
-            sql_name: name.into(),
-            ty,
-            type_name: "such a type".into(),
-            not_null: false,
-            default: ColumnDefault::None,
-            generated: false,
-            structural: false,
-            checked: false,
-        };
-        let mut table = Table::named("t".into(), "t".into());
-        table.columns = vec![column("id", ColumnType::Bytes), column("ends", ty)];
-        table.key_len = 1;
-        table
-    }
-
-    fn schema(table: Table) -> Schema {
-        Schema::new(vec![table], Vec::new())
-    }
-
-    fn settings(text: &str) -> BTreeMap<String, TableSettings> {
-        let ttl = Some(TtlSettings::parse(text).unwrap());
-        [("t".to_owned(), TableSettings { ttl, ..TableSettings::default() })].into()
-    }
-
-    fn ttl(ty: ColumnType, text: &str) -> Ttl {
-        let mut schema = schema(table(ty));
-        schema.let_rows_end(&settings(text)).unwrap();
-        schema.tables[0].ttl.clone().unwrap()
-    }
-
-    const INT: ColumnType = ColumnType::Int { min: i64::MIN, max: i64::MAX };
-    const ZONED: ColumnType = ColumnType::Timestamp { zone: true, precision: 6 };
-    /// 2026-01-31 13:37:00 UTC.
-    const SOME: i64 = 1_769_866_620_000;
-
-    #[test]
-    fn days_are_counted_both_ways() {
-        for day in (-719_162..2_932_896).step_by(13) {
-            let (year, month, date) = civil(day);
-            assert_eq!(days(year, month, date), day, "{year}-{month}-{date}");
-        }
-        assert_eq!((civil(0), days(2000, 3, 1)), ((1970, 1, 1), 11_017));
-    }
-
-    #[test]
-    fn times_are_read_and_rounded_up() {
-        for (value, expected) in [
-            ("2026-01-31 13:37:00+00", Some(SOME)),
-            ("2026-01-31 13:37:00", Some(SOME)),
-            ("2026-01-31 13:37:00.000001+00", Some(SOME + 1)),
-            ("2026-01-31 13:37:00.25+00", Some(SOME + 250)),
-            ("2026-01-31 13:37:00+01", Some(SOME - 3_600_000)),
-            ("1969-12-31 23:59:59.5+00", Some(-500)),
-            ("10000-01-01 00:00:00+00", Some(253_402_300_800_000)),
-            ("0044-03-15 00:00:00+00 BC", Some(ALWAYS)),
-            ("-infinity", Some(ALWAYS)),
-            ("infinity", None),
-            ("0000-00-00 00:00:00", None),
-            ("2026-00-10 00:00:00", None),
-        ] {
-            let ttl = ttl(ZONED, "column ends");
-            assert_eq!(ttl.end_of(value.as_bytes()), expected, "{value}");
-        }
-        for (value, expected) in [
-            ("2026-01-31 13:37:00", Some(SOME)),
-            ("2026-01-31T13:37", Some(SOME)),
-            ("2026-01-31T13:37:00.0001Z", Some(SOME + 1)),
-            ("2026-01-31 14:37:00+01:00", Some(SOME)),
-            ("2026-01-31 14:37:00 +01:00", Some(SOME)),
-            ("2026-01-31", Some(SOME - (13 * 60 + 37) * 60_000)),
-            ("2026-01-31 14:37:00+01", None),
-            ("12026-01-31 14:37:00", None),
-            ("1769866620", None),
-            ("now", None),
-            ("soon", None),
-        ] {
-            let ttl = ttl(ColumnType::SqliteNumeric, "column ends");
-            assert_eq!(ttl.end_of(value.as_bytes()), expected, "{value}");
-        }
-        assert_eq!(ttl(INT, "column ends").end_of(b"12"), Some(12_000));
-        assert_eq!(ttl(INT, "column ends ms").end_of(b"12"), Some(12));
-        assert_eq!(ttl(INT, "column ends").end_of(b"9223372036854775807"), Some(i64::MAX));
-        assert_eq!(ttl(INT, "column ends").end_of(b"1.5"), None);
-    }
-
-    #[test]
-    fn a_row_lasts_at_least_as_long_as_it_was_given() {
-        let seconds = ColumnType::Timestamp { zone: false, precision: 0 };
-        for (ty, text, value, cutoff) in [
-            (INT, "column ends", "1769866621", "1769866620"),
-            (INT, "column ends ms", "1769866620001", "1769866620001"),
-            (ZONED, "column ends", "2026-01-31 13:37:00.001+00", "2026-01-31 13:37:00.001+00"),
-            (seconds, "column ends", "2026-01-31 13:37:01", "2026-01-31 13:37:00"),
-            (
-                ColumnType::SqliteNumeric,
-                "column ends",
-                "2026-01-31 13:37:00.001",
-                "2026-01-31 13:37:00.001",
-            ),
-        ] {
-            let ttl = ttl(ty, text);
-            let given = ttl.value(SOME + 1).unwrap();
-            assert_eq!(String::from_utf8(given.clone()).unwrap(), value, "{text}");
-            assert!(ttl.end_of(&given).unwrap() > SOME);
-            assert_eq!(String::from_utf8(ttl.cutoff(SOME + 1).unwrap()).unwrap(), cutoff, "{text}");
-        }
-        assert!(
-            ttl(ColumnType::Int { min: 0, max: i64::from(u32::MAX) }, "column ends")
-                .value(i64::MAX)
-                .is_err()
-        );
-        assert!(ttl(ZONED, "column ends").value(i64::MAX).is_err());
-    }
-
-    #[test]
-    fn what_cannot_end_is_refused_with_the_reason() {
-        let refused = |change: &dyn Fn(&mut Table), text: &str| {
-            let mut table = table(ZONED);
-            change(&mut table);
-            schema(table).let_rows_end(&settings(text)).unwrap_err()
-        };
-        for (change, text, why) in [
-            (&(|_: &mut Table| {}) as &dyn Fn(&mut Table), "column id", "part of a key"),
-            (&|_| {}, "column none", "t has no column none"),
-            (&|_| {}, "column ends ms", "leave s or ms out"),
-            (&|table| table.columns[1].generated = true, "column ends", "computed by the origin"),
-            (&|table| table.columns[1].structural = true, "column ends", "constraint"),
-            (&|table| table.columns[1].ty = ColumnType::Date, "column ends", "takes a timestamp"),
-            (
-                &|table| table.class.cascades_to.push(crate::schema::TableId(0)),
-                "column ends",
-                "ON DELETE",
-            ),
-            (&|table| table.class.opaque = Some("a trigger".into()), "column ends", "triggers"),
-            (
-                &|table| table.columns[1].ty = ColumnType::Int { min: 0, max: 1 << 31 },
-                "column ends ms",
-                "too small",
-            ),
-        ] {
-            let refused = refused(change, text);
-            assert!(
-                refused.starts_with("[table.t] ttl = \"column ") && refused.contains(why),
-                "{refused}"
-            );
-        }
-        assert!(TtlSettings::parse("colum ends").is_err());
-        assert!(TtlSettings::parse("column ends m").is_err());
-    }
-}
+pub(crate) mod tests;

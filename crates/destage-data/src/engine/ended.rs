@@ -43,13 +43,12 @@ const BACKLOG_MAX: u64 = 5_000;
 /// What has ended is fetched again after so long, if anybody asks for it.
 pub(super) const LOOK_AGAIN_AFTER: Span = ROUND_EVERY;
 /// Clocks that differ by more are told of.
-pub(crate) const SKEW_MS_MAX: i64 = 1_000;
+const SKEW_MS_MAX: i64 = 1_000;
 
-/// By how many milliseconds this clock is ahead of the origin's, at least; negative: behind. The origin's was read at some time
-/// between the two times of this one, in milliseconds.
-pub(crate) fn ahead_ms([asked, told]: [i64; 2], origin_ms: i64) -> i64 {
-    let (least, most) = (asked.saturating_sub(origin_ms), told.saturating_sub(origin_ms));
-    least.max(0) + most.min(0)
+/// By how many milliseconds this clock is ahead of the origin's; negative: behind. The origin's was read at some time between
+/// the two times of this one, in milliseconds. What was known before holds as far as it fits, so a slow answer says little.
+pub(crate) fn ahead_ms([asked, told]: [i64; 2], origin_ms: i64, known_ms: i64) -> i64 {
+    known_ms.max(asked.saturating_sub(origin_ms)).min(told.saturating_sub(origin_ms))
 }
 
 /// Looking for rows that have ended.
@@ -68,6 +67,7 @@ pub(super) struct Sweep {
     last: Lsn,
     is_stopped: bool,
     is_skew_told: bool,
+    /// By how much this clock was ahead of the origin's when they were compared last; negative: behind.
     skew_ms: i64,
     /// Rows found in this round that cannot be deleted; and in the round before.
     keeping: u64,
@@ -83,6 +83,11 @@ impl Sweep {
     pub(super) fn new(schema: &Schema) -> Self {
         let ends = schema.tables.iter().filter(|table| table.ttl.is_some());
         Self { tables: ends.map(|table| table.id).collect(), ..Self::default() }
+    }
+
+    /// What has ended by this time, in milliseconds, has ended by the origin's clock, too, as far as is known.
+    pub(super) fn agreed_ms(&self, now: Time) -> i64 {
+        milliseconds(now).saturating_sub(self.skew_ms.max(0))
     }
 
     /// When there is something to do at the latest.
@@ -140,7 +145,8 @@ impl Context<'_> {
     /// Changes columns of a row; in the place of one that has ended a new one is made.
     ///
     /// # Errors
-    /// Rows of other tables may refer to the one that has ended, so that the origin may not let it go.
+    /// Rows of other tables may refer to the one that has ended, so that the origin may not let it go; or it has not ended by
+    /// the origin's clock.
     pub(super) fn put(
         &mut self,
         table: &Table,
@@ -149,7 +155,7 @@ impl Context<'_> {
     ) -> Result<(), Trouble> {
         if let Some(ttl) = &table.ttl
             && self.row(unit).is_none()
-            && self.txn.row(self.rows, unit).is_some()
+            && let Some(row) = self.txn.row(self.rows, unit)
         {
             if !table.referenced_by.is_empty() {
                 return Err(Trouble::Error(ReplyError::err(format!(
@@ -158,7 +164,16 @@ impl Context<'_> {
                     table.name
                 ))));
             }
-            let cutoff = ttl.cutoff(milliseconds(self.now)).unwrap_or_default();
+            if ttl.end_of_row(row).is_some_and(|end| end > self.agreed_ms) {
+                return Err(Trouble::Error(ReplyError::err(format!(
+                    "this row of {} has ended by Destage's clock, but not by the origin's, which is {} ms behind: nothing was \
+                     done; a new one can be made once both clocks agree",
+                    table.name,
+                    milliseconds(self.now) - self.agreed_ms
+                ))));
+            }
+            let cutoff = ttl.cutoff(self.agreed_ms);
+            let cutoff = cutoff.map_err(|why| ReplyError::err(format!("{}: {why}", table.name)))?;
             self.txn.end(table.id, unit, (ttl.column, Update::To(cutoff)));
         }
         self.txn.set(self.rows, table, unit, sets);
@@ -186,6 +201,8 @@ impl Context<'_> {
         let Some(row) = self.row(unit).filter(|_| change == Change::Never) else { return Ok(None) };
         match Reader::new(row).nth(ttl.column) {
             Some(Cell::Null) | None => Ok(None),
+            // It lasts with what it holds, such as 0.
+            Some(Cell::Value(value)) if column.not_null && ttl.end_of(value).is_none() => Ok(None),
             Some(_) if column.not_null => Err(Trouble::Error(ReplyError::err(format!(
                 "{}.{} is NOT NULL, so each row ends: give a time, or KEEPTTL",
                 table.name, column.name
@@ -311,7 +328,9 @@ impl Engine {
             }
             Ok(page) => {
                 self.measured.origin_works(Way::Read);
-                self.tell_skew(asked_at, page.clock_ms);
+                let times = [asked_at, self.now].map(milliseconds);
+                let known_ms = self.freshness.sweep.skew_ms;
+                self.clock_is_ahead(ahead_ms(times, page.clock_ms, known_ms));
                 let is_last = page.keys.len() < PAGE;
                 let is_through = self.end_rows(table, &page);
                 self.freshness.sweep.due = match () {
@@ -366,23 +385,20 @@ impl Engine {
         self.freshness.sweep.ended += 1;
     }
 
-    fn tell_skew(&mut self, asked_at: Time, origin_ms: i64) {
-        self.freshness.sweep.skew_ms = ahead_ms([asked_at, self.now].map(milliseconds), origin_ms);
-        let is_much = self.freshness.sweep.skew_ms.abs() > SKEW_MS_MAX;
-        if is_much && !self.freshness.sweep.is_skew_told {
-            warn_of_skew(self.freshness.sweep.skew_ms);
+    /// The clocks were compared: this one is ahead of the origin's by so much; negative: behind. Tells of it if it is much.
+    pub(crate) fn clock_is_ahead(&mut self, ahead_ms: i64) {
+        let sweep = &mut self.freshness.sweep;
+        sweep.skew_ms = ahead_ms;
+        let is_much = ahead_ms.saturating_abs() > SKEW_MS_MAX;
+        if is_much && !sweep.is_skew_told {
+            tracing::warn!(
+                ahead_ms,
+                "the clock of this process and the origin's differ by so much (negative: the origin's is ahead). Rows end by \
+                 this process' clock, and are deleted at the origin once both say so: set both right, as by NTP, and restart"
+            );
         }
-        self.freshness.sweep.is_skew_told = is_much;
+        sweep.is_skew_told = is_much;
     }
-}
-
-/// Tells of clocks that differ.
-pub(crate) fn warn_of_skew(ahead_ms: i64) {
-    tracing::warn!(
-        ahead_ms,
-        "the clock of this process and the origin's differ by so much (negative: the origin's is ahead). Rows end by this \
-         process' clock, and are deleted at the origin once both say so: set both right, as by NTP, and restart"
-    );
 }
 
 #[cfg(test)]
@@ -391,9 +407,12 @@ mod tests {
 
     #[test]
     fn a_slow_answer_makes_no_clock_wrong() {
-        assert_eq!(ahead_ms([10_000, 15_000], 12_000), 0);
-        assert_eq!(ahead_ms([10_000, 15_000], 4_000), 6_000);
-        assert_eq!(ahead_ms([10_000, 15_000], 70_000), -55_000);
-        assert_eq!(ahead_ms([i64::MAX, i64::MAX], i64::MIN), i64::MAX);
+        assert_eq!(ahead_ms([10_000, 15_000], 12_000, 0), 0);
+        assert_eq!(ahead_ms([10_000, 15_000], 4_000, 0), 6_000);
+        assert_eq!(ahead_ms([10_000, 15_000], 70_000, 0), -55_000);
+        assert_eq!(ahead_ms([i64::MAX, i64::MAX], i64::MIN, 0), i64::MAX);
+        // Nor one right that is known to be wrong.
+        assert_eq!(ahead_ms([10_000, 15_000], 12_000, 3_000), 3_000);
+        assert_eq!(ahead_ms([10_000, 10_001], 10_000, 3_000), 1);
     }
 }

@@ -113,7 +113,7 @@ use destage_record::RecordedCore;
 use destage_runtime::auth::Auth;
 use domains::Domains;
 use ended::Sweep;
-pub(crate) use ended::{SKEW_MS_MAX, ahead_ms, warn_of_skew};
+pub(crate) use ended::ahead_ms;
 use freshness::Freshness;
 pub(crate) use glob::glob;
 pub use job::{FetchJob, Groups, Io};

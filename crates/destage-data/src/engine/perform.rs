@@ -28,6 +28,8 @@ pub(crate) struct Context<'a> {
     /// `\r\n`-framed field names, per table and column.
     pub(crate) fields: &'a FieldNames,
     pub(crate) now: Time,
+    /// What has ended by then has ended by the origin's clock, too.
+    pub(super) agreed_ms: i64,
     pub(crate) expiries: &'a Expiries,
     /// Where scans of sets go on.
     pub(super) places: &'a RefCell<Cursors<Place>>,

@@ -9,9 +9,9 @@ use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
 use crate::domains::Partition;
-use crate::engine::{Engine, SKEW_MS_MAX, StartReport, ahead_ms, warn_of_skew};
-use crate::origins::{self, Listener, Origin, Watermarks, Writer};
-use crate::schema::{Schema, TableId};
+use crate::engine::{Engine, StartReport, ahead_ms};
+use crate::origins::{self, Listener, Origin, OriginError, Watermarks, Writer};
+use crate::schema::{Schema, Table, TableId};
 use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::Drive;
@@ -123,7 +123,9 @@ pub(super) fn start(
         );
         engine.set_start_report(StartReport { cut_bytes: torn.bytes });
     }
-    check_clock(&*origin, &schema, &clock)?;
+    if schema.rows_end {
+        engine.clock_is_ahead(clock_ahead_ms(&*origin, &clock)?);
+    }
     let listener = origin.listener(&schema)?;
     Ok(Started {
         clock,
@@ -152,6 +154,7 @@ pub(super) fn fit(
     let usage = |error| ServeError::new(exit::USAGE, error);
     declare_sets(settings, schema).map_err(usage)?;
     serve_keys(settings, schema).map_err(usage)?;
+    check_deletions(origin, schema)?;
     let queries = queries(settings, schema, origin)?;
     Ok((queries, owned::partition(settings, origin, schema)?))
 }
@@ -204,20 +207,37 @@ fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
     }
 }
 
-/// Tells of clocks that differ, where rows end by them.
-fn check_clock(origin: &dyn Origin, schema: &Schema, clock: &Clock) -> Result<(), ServeError> {
+/// Looks whether rows that end may be deleted: the origin would refuse each deletion.
+fn check_deletions(origin: &dyn Origin, schema: &Schema) -> Result<(), ServeError> {
     if !schema.rows_end {
         return Ok(());
     }
+    let mut reader = origin.reader()?;
+    for table in schema.tables.iter().filter(|table| table.ttl.is_some()) {
+        lacks_deletion(table, reader.may_delete(table))
+            .map_or(Ok(()), |why| Err(ServeError::new(exit::USAGE, why)))?;
+    }
+    Ok(())
+}
+
+/// Why rows of a table cannot end, if the user may not delete them. Other trouble at that question says nothing about it.
+fn lacks_deletion(table: &Table, asked: Result<(), OriginError>) -> Option<String> {
+    let denied = asked.err().filter(|error| error.fault == Fault::Denied && error.is_partial())?;
+    let (name, sql_name) = (&table.name, &table.sql_name);
+    let column = table.ttl.as_ref().map_or("", |ttl| &table.columns[ttl.column].name);
+    Some(format!(
+        "[table.{name}] ttl = \"column {column}\": rows that have ended are deleted, which the user may not do; run GRANT DELETE \
+         ON {sql_name} TO the user ({denied})"
+    ))
+}
+
+/// By how much this clock is ahead of the origin's; negative: behind.
+fn clock_ahead_ms(origin: &dyn Origin, clock: &Clock) -> Result<i64, ServeError> {
     let now_ms = || clock.now().0.cast_signed() / 1_000_000;
     let mut reader = origin.reader()?;
     let asked = now_ms();
     let origin_ms = reader.clock_ms()?;
-    let ahead = ahead_ms([asked, now_ms()], origin_ms);
-    if ahead.abs() > SKEW_MS_MAX {
-        warn_of_skew(ahead);
-    }
-    Ok(())
+    Ok(ahead_ms([asked, now_ms()], origin_ms, 0))
 }
 
 /// Begins the recording that was asked for.
@@ -531,3 +551,24 @@ fn schema_changed(lsn: Lsn, lacks: &str, others: &[u64]) -> ServeError {
 
 /// Numbers of writes that one message names.
 const NAMED_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origins::Stage;
+
+    #[test]
+    fn who_may_not_delete_is_told_which_right_is_missing() {
+        let table = Table::named("sessions".into(), "`sessions`".into());
+        let denied = || OriginError::new(Fault::Denied, "DELETE command denied");
+        let why = lacks_deletion(&table, Err(denied())).expect("it is refused");
+        for part in ["[table.sessions] ttl", "GRANT DELETE ON `sessions` TO", "command denied"] {
+            assert!(why.contains(part), "{why}");
+        }
+        // A primary that became a replica, or a user that was locked out, says nothing about this table.
+        let unavailable = OriginError::new(Fault::Unavailable, "read-only");
+        for other in [Ok(()), Err(unavailable), Err(denied().at(Stage::Connection))] {
+            assert_eq!(lacks_deletion(&table, other), None);
+        }
+    }
+}

@@ -147,6 +147,14 @@ pub trait Reader: Send {
         Err(no_ends())
     }
 
+    /// Whether the user may delete rows of a table, where the schema has not told.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Denied`] if not.
+    fn may_delete(&mut self, _table: &Table) -> Result<(), OriginError> {
+        Ok(())
+    }
+
     /// Up to `limit` encoded keys greater than `after`, in the order of `scan`, of rows of a table that ended at `cutoff_ms`
     /// or before, and by the origin's clock `margin_ms` ago or before.
     ///

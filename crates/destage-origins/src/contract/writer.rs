@@ -97,7 +97,8 @@ pub trait Writer: Send {
     /// so.
     ///
     /// A group that does nothing but end rows ([`crate::change::Op::End`]) is never rejected when it is sent by itself: where
-    /// the origin does not let the row go, as for a foreign key that refers to it, the group is passed without effect.
+    /// the origin does not let the row go, as for a foreign key that refers to it, the group is passed without effect. A
+    /// batch with such a group is rejected where the origin says that it is not allowed, so that the groups come one by one.
     ///
     /// # Errors
     /// [`Fault::Rejected`]: the data of some group were refused (also: an update or delete that met no row); groups before

@@ -178,6 +178,28 @@ fn ends_alone(schema: &Schema, bytes: &[u8]) -> bool {
     only_ends(bytes, key_len)
 }
 
+/// What a batch that failed means for rows that end.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// It does nothing but end rows, and these stay.
+    Kept,
+    /// One that only ends rows may be all that is not allowed. Nobody waits for it, so it must not hold up the others.
+    OneByOne,
+    /// Nothing.
+    Other,
+}
+
+fn refusal(schema: &Schema, error: &OriginError, groups: &[GroupRef<'_>]) -> Refusal {
+    match groups {
+        _ if !error.is_partial() => Refusal::Other,
+        [group] if ends_alone(schema, group.bytes) => Refusal::Kept,
+        [_, _, ..] if groups.iter().any(|group| ends_alone(schema, group.bytes)) => {
+            Refusal::OneByOne
+        }
+        _ => Refusal::Other,
+    }
+}
+
 fn planned<'a>(
     schema: &Schema,
     groups: &[GroupRef<'a>],
@@ -318,14 +340,17 @@ impl<D: Database> Writer for SqlWriter<D> {
                 (End::Moved, _) => writer.landed(claim, groups).map(|_| Applied::default()),
             }
         });
-        match (applied, groups) {
-            (Err(error), [group])
-                if error.fault == Fault::Rejected && ends_alone(schema, group.bytes) =>
-            {
+        let error = match applied {
+            Ok(applied) => return Ok(applied),
+            Err(error) => error,
+        };
+        match refusal(schema, &error, groups) {
+            Refusal::Kept => {
                 tracing::debug!(reason = error.message, "the origin keeps a row that has ended");
                 self.park(claim, None).map(|()| Applied { changes: 1, rows: 0, kept: 1 })
             }
-            (applied, _) => applied,
+            Refusal::OneByOne => Err(OriginError { fault: Fault::Rejected, ..error }),
+            Refusal::Other => Err(error),
         }
     }
 
@@ -449,3 +474,48 @@ fn number(row: &[Field], at: usize) -> u64 {
 const CLAIM: &str = "claim the origin";
 /// The part of the time for an operation in which nothing of us need be seen.
 const PATIENCE: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cells::{Cell, push_cell};
+    use crate::change::{GroupWriter, Op, Set};
+    use crate::error::Stage;
+    use crate::schema::Table;
+
+    #[test]
+    fn a_deletion_of_ended_rows_that_is_not_allowed_holds_up_nothing() {
+        let mut table = Table::named("t".into(), "t".into());
+        table.key_len = 1;
+        let schema = Schema::new(vec![table], Vec::new());
+        let mut key = Vec::new();
+        push_cell(&mut key, Cell::Value(b"42"));
+        let group = |op: Op| {
+            let mut writer = GroupWriter::new();
+            writer.begin(TableId(0), op, &key);
+            writer.set(1, Set::To(Cell::Value(b"1")));
+            writer.finish().to_vec()
+        };
+        let (end, update) = (group(Op::End), group(Op::Update));
+        let of = |error: &OriginError, groups: &[&[u8]]| {
+            let groups: Vec<_> =
+                (1..).zip(groups).map(|(lsn, &bytes)| GroupRef { lsn: Lsn(lsn), bytes }).collect();
+            refusal(&schema, error, &groups)
+        };
+        for fault in [Fault::Denied, Fault::Rejected] {
+            let error = OriginError::new(fault, "no");
+            assert_eq!(of(&error, &[&end]), Refusal::Kept);
+            assert_eq!(of(&error, &[&end, &update]), Refusal::OneByOne);
+            assert_eq!(of(&error, &[&end, &end]), Refusal::OneByOne);
+            // What clients wrote waits for a person, or is parked.
+            assert_eq!(of(&error, &[&update]), Refusal::Other);
+            assert_eq!(of(&error, &[&update, &update]), Refusal::Other);
+        }
+        // A user that may not connect, or a server that is away, is no answer about this row.
+        let connection = OriginError::new(Fault::Denied, "no").at(Stage::Connection);
+        for error in [connection, OriginError::new(Fault::Unavailable, "away")] {
+            assert_eq!(of(&error, &[&end]), Refusal::Other);
+            assert_eq!(of(&error, &[&end, &update]), Refusal::Other);
+        }
+    }
+}

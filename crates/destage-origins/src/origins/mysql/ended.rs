@@ -21,6 +21,13 @@ impl MysqlReader {
         Ok(clock.unwrap_or(0))
     }
 
+    /// Has a deletion explained, which takes the right to it. The catalogue tells that right only of what was granted to the
+    /// user itself, not through a role.
+    pub(super) fn try_deletion(&mut self, table: &Table) -> Result<(), OriginError> {
+        let what = format!("see whether rows of {} may be deleted", table.name);
+        self.connection.rows(&what, &deletion_sql(table)).map(drop)
+    }
+
     pub(super) fn read_ended(
         &mut self,
         schema: &Schema,
@@ -41,7 +48,7 @@ impl MysqlReader {
             table.sql_name
         );
         let name = qualified(column.sql_name.clone());
-        push_ended(&mut sql, &name, column, Cell::Value(&cutoff))?;
+        push_ended(&mut sql, &name, (table, column), Cell::Value(&cutoff))?;
         if let Some(after) = after {
             sql.push_str(" AND ");
             push_after(&mut sql, &orders, key, after)?;
@@ -56,4 +63,8 @@ impl MysqlReader {
         });
         Ok(EndedKeys { keys: keys.collect(), clock_ms, cutoff_ms })
     }
+}
+
+fn deletion_sql(table: &Table) -> String {
+    format!("EXPLAIN DELETE FROM {} WHERE 1 = 0", table.sql_name)
 }

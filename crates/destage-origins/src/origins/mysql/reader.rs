@@ -165,6 +165,10 @@ impl Reader for MysqlReader {
         self.read_clock()
     }
 
+    fn may_delete(&mut self, table: &Table) -> Result<(), OriginError> {
+        self.try_deletion(table)
+    }
+
     fn ended(
         &mut self,
         schema: &Schema,

@@ -7,7 +7,7 @@ use crate::contract::OriginError;
 use crate::origins::quote::shown_key;
 use crate::plan::Bucket;
 use crate::schema::{Column, Table};
-use crate::value::ColumnType;
+use crate::ttl::least_number;
 use destage_core::Fault;
 
 /// Of rows that end nobody knows whether they are left to delete.
@@ -144,23 +144,24 @@ fn has_ended(table: &Table, bucket: &Bucket<'_>, row: usize) -> Result<String, O
     for (at, target) in bucket.columns.iter().enumerate() {
         let column = &table.columns[usize::from(target.column)];
         guard.push_str(" AND ");
-        push_ended(&mut guard, &column.sql_name, column, bucket.value(row, at))?;
+        push_ended(&mut guard, &column.sql_name, (table, column), bucket.value(row, at))?;
     }
     Ok(guard)
 }
 
-/// Appends the condition that a time has come. A date of zeros is none.
+/// Appends the condition that a time has come. A date of zeros is none, nor is a number that is too small.
 pub(super) fn push_ended(
     out: &mut String,
     name: &str,
-    column: &Column,
+    (table, column): (&Table, &Column),
     cutoff: Cell<'_>,
 ) -> Result<(), OriginError> {
     out.push_str(&format!("{name} <= "));
     push(out, cutoff, column)?;
-    if !matches!(column.ty, ColumnType::Int { .. }) {
-        out.push_str(&format!(" AND month({name}) > 0 AND dayofmonth({name}) > 0"));
-    }
+    out.push_str(&match least_number(table, column) {
+        Some(least) => format!(" AND {name} >= {least}"),
+        None => format!(" AND month({name}) > 0 AND dayofmonth({name}) > 0"),
+    });
     Ok(())
 }
 
@@ -208,3 +209,36 @@ fn malformed_key(table: &Table, key: &[u8]) -> OriginError {
 
 /// Past this, one insert of many rows gains nothing more.
 const INSERT_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ttl::tests::ended_table;
+    use crate::value::{ColumnType, MysqlType};
+
+    #[test]
+    fn what_is_no_time_has_not_ended() {
+        let int = ColumnType::Int { min: i64::MIN, max: i64::MAX };
+        let date = ColumnType::Mysql(MysqlType::Timestamp { precision: 0 });
+        for (ty, ttl, cutoff, expected) in [
+            (int.clone(), "column ends", "12", "ends <= 12 AND ends >= 1"),
+            (
+                int,
+                "column ends ms",
+                "200000000000",
+                "ends <= 200000000000 AND ends >= 100000000000",
+            ),
+            (
+                date,
+                "column ends",
+                "2026-01-31 13:37:00+00",
+                "ends <= '2026-01-31 13:37:00' AND month(ends) > 0 AND dayofmonth(ends) > 0",
+            ),
+        ] {
+            let (table, mut sql) = (ended_table(ty, ttl), String::new());
+            let column = (&table, &table.columns[1]);
+            push_ended(&mut sql, "ends", column, Cell::Value(cutoff.as_bytes())).unwrap();
+            assert_eq!(sql, expected);
+        }
+    }
+}

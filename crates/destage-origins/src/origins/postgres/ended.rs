@@ -1,7 +1,7 @@
 //! Rows that have ended: their keys, and the server's clock.
 
 use super::reader::{PostgresReader, encoded_row, key_names, ordered, unnest};
-use super::statements::{key_arrays, key_types};
+use super::statements::{has_ended, key_arrays, key_types};
 use super::wire::{Array, Form, casted, selected};
 use crate::cells::Cell;
 use crate::contract::{EndedKeys, OriginError};
@@ -64,7 +64,7 @@ fn ended_sql(schema: &Schema, table: &Table, ttl: &Ttl, after: bool) -> String {
     let column = &table.columns[ttl.column];
     let time = format!("($2::{})[1]", Form::of(&column.ty, false).array().1);
     let mut from = format!("{} AS t", table.sql_name);
-    let mut condition = format!("t.{} <= {}", column.sql_name, casted(&time, column));
+    let mut condition = has_ended(table, column, &time);
     if after {
         let bound = key.iter().enumerate();
         let bound = bound.map(|(at, column)| ordered(&casted(&format!("v.k{at}"), column), column));

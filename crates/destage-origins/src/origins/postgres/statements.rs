@@ -6,6 +6,7 @@ use crate::change::Op;
 use crate::contract::OriginError;
 use crate::plan::{Bucket, Target};
 use crate::schema::{Column, Table};
+use crate::ttl::least_number;
 use destage_core::Fault;
 use tokio_postgres::types::Type;
 
@@ -39,13 +40,22 @@ pub(super) fn bucket_sql(table: &Table, bucket: &Bucket<'_>) -> (String, Vec<Typ
                 matches(table)
             );
             for (at, column) in targets(table, bucket) {
-                let time = casted(&format!("v.c{at}"), column);
-                sql.push_str(&format!(" AND t.{} <= {time}", column.sql_name));
+                sql.push_str(" AND ");
+                sql.push_str(&has_ended(table, column, &format!("v.c{at}")));
             }
             sql
         }
     };
     (sql, types)
+}
+
+/// The condition that the time in a column of the table `t` has come, which is compared with an expression. A number that is
+/// too small is none.
+pub(super) fn has_ended(table: &Table, column: &Column, time: &str) -> String {
+    let name = &column.sql_name;
+    let least = least_number(table, column);
+    let least = least.map(|least| format!(" AND t.{name} >= {least}")).unwrap_or_default();
+    format!("t.{name} <= {}{least}", casted(time, column))
 }
 
 fn insert_sql(table: &Table, bucket: &Bucket<'_>, source: &str) -> String {
@@ -151,4 +161,27 @@ pub(super) fn key_types(table: &Table) -> Vec<Type> {
 
 fn malformed_key(table: &Table) -> OriginError {
     OriginError::new(Fault::Failed, format!("a key of {} has too few columns", table.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ttl::tests::ended_table;
+    use crate::value::ColumnType;
+
+    #[test]
+    fn what_is_no_time_has_not_ended() {
+        let int = ColumnType::Int { min: i64::MIN, max: i64::MAX };
+        let zoned = ColumnType::Timestamp { zone: true, precision: 6 };
+        for (ty, ttl, least) in [
+            (int.clone(), "column ends", Some("1")),
+            (int, "column ends ms", Some("100000000000")),
+            (zoned, "column ends", None),
+        ] {
+            let table = ended_table(ty, ttl);
+            let sql = has_ended(&table, &table.columns[1], "v.c0");
+            assert!(sql.starts_with("t.ends <= "), "{sql}");
+            assert_eq!(sql.split_once(" AND t.ends >= ").map(|(_, least)| least), least, "{sql}");
+        }
+    }
 }

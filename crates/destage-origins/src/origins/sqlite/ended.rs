@@ -7,20 +7,21 @@ use crate::cells::{self, Cell};
 use crate::contract::{EndedKeys, OriginError};
 use crate::origins::quote::join;
 use crate::schema::{Column, Schema, Table};
-use crate::ttl::{Ttl, cutoff_of, is_referenced};
-use crate::value::ColumnType;
+use crate::ttl::{Ttl, cutoff_of, is_referenced, least_number};
 use rusqlite::Connection;
 
-const CLOCK: &str = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
+/// Rounded, for half of all milliseconds come out a little too small.
+const CLOCK: &str = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)";
 
 /// The condition that the time in a column has come, which is compared with a parameter. What is no such time is none that
 /// ever comes.
-pub(super) fn has_ended(name: &str, column: &Column, parameter: usize) -> String {
-    match column.ty {
-        ColumnType::Int { .. } => {
-            format!("(typeof({name}) = 'integer' AND {name} <= ?{parameter})")
+pub(super) fn has_ended(table: &Table, column: &Column, parameter: usize) -> String {
+    let name = &column.sql_name;
+    match least_number(table, column) {
+        Some(least) => {
+            format!("(typeof({name}) = 'integer' AND {name} <= ?{parameter} AND {name} >= {least})")
         }
-        _ => format!(
+        None => format!(
             "({name} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' \
              AND julianday({name}) <= julianday(?{parameter}))"
         ),
@@ -60,7 +61,7 @@ fn read_keys(
     let (key, column) = (names(table.key()), &table.columns[ttl.column]);
     // Old tables may hold NULL in their keys; no key reaches those rows.
     let present = table.key().iter().map(|c| format!(" AND {} IS NOT NULL", c.sql_name));
-    let mut condition = has_ended(&column.sql_name, column, 2) + &join(present, "");
+    let mut condition = has_ended(table, column, 2) + &join(present, "");
     if after.is_some() {
         let places = join((0..table.key_len).map(|i| format!("?{}", i + 3)), ", ");
         condition.push_str(&format!(" AND ({key}) > ({places})"));
@@ -87,4 +88,93 @@ fn read_keys(
         keys.push((key.into_boxed_slice(), row.get(table.key_len)?));
     }
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ttl::tests::ended_table;
+    use crate::value::ColumnType;
+    use proptest::prelude::*;
+    use rusqlite::types::Value;
+
+    /// Whether SQLite takes a value for a time that came at the cutoff.
+    fn ended(connection: &Connection, table: &Table, value: &Value, cutoff: &Value) -> bool {
+        let condition = has_ended(table, &table.columns[1], 2);
+        let sql = format!("SELECT coalesce({condition}, 0) FROM (SELECT ?1 AS ends)");
+        connection.query_row(&sql, [value, cutoff], |row| row.get(0)).unwrap()
+    }
+
+    /// Texts near to those that SQLite takes for a time.
+    fn texts() -> impl Strategy<Value = String> {
+        let space = || "[ \\t\\n\\x0b\\x0c\\rT]{0,2}";
+        let zone = "|Z|z|[+-](0[0-9]|1[0-6]):[0-6][0-9]|[+-]0[0-9]";
+        let time = "([01][0-9]|2[0-5]):[0-6][0-9](:[0-6][0-9](\\.[0-9]{0,4})?)?";
+        let date = "(19[0-9]{2}|20[0-3][0-9])-(0[0-9]|1[0-3])-[0-3][0-9]";
+        (date, space(), proptest::option::of((time, space(), zone, space()))).prop_map(
+            |(date, space, time)| match time {
+                Some((time, before, zone, after)) => {
+                    format!("{date}{space}{time}{before}{zone}{after}")
+                }
+                None => date + &space,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn texts_end_as_they_do_in_the_cache(text in texts()) {
+            let connection = Connection::open_in_memory().unwrap();
+            let table = ended_table(ColumnType::SqliteNumeric, "column ends");
+            let ttl = table.ttl.as_ref().unwrap();
+            let here = ttl.end_of(text.as_bytes());
+            let read = "SELECT (julianday(?1) - 2440587.5) * 86400000";
+            let there: Option<f64> =
+                connection.query_row(read, [&text], |row| row.get(0)).unwrap();
+            // SQLite rounds to the nearest millisecond.
+            let is_same = match (here, there) {
+                (Some(here), Some(there)) => (-0.5..1.5).contains(&(here as f64 - there)),
+                (here, there) => here.is_none() && there.is_none(),
+            };
+            prop_assert!(is_same, "{text:?}: {here:?} {there:?}");
+            let Some(here) = here else { return Ok(()) };
+            for (cutoff, is_ended) in [(here + 1, true), (here - 2, false)] {
+                let cutoff = String::from_utf8(ttl.cutoff(cutoff).unwrap()).unwrap();
+                let told = ended(&connection, &table, &text.clone().into(), &cutoff.into());
+                // No time before 1970 is given.
+                prop_assert!(told == is_ended || here < 3, "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_end_as_they_do_in_the_cache() {
+        let connection = Connection::open_in_memory().unwrap();
+        let now = 1_769_866_620;
+        for (text, now) in [("column ends", now), ("column ends ms", now * 1_000)] {
+            let table = ended_table(ColumnType::Int { min: i64::MIN, max: i64::MAX }, text);
+            let ttl = table.ttl.as_ref().unwrap();
+            let now_ms = ttl.end_of(now.to_string().as_bytes()).unwrap();
+            let mut count = 0;
+            for number in [
+                i64::MIN,
+                -1,
+                0,
+                1,
+                99_999_999_999,
+                100_000_000_000,
+                now - 1,
+                now,
+                now + 1,
+                i64::MAX,
+            ] {
+                let here =
+                    ttl.end_of(number.to_string().as_bytes()).is_some_and(|end| end <= now_ms);
+                let there = ended(&connection, &table, &number.into(), &now.into());
+                assert_eq!(here, there, "{text}: {number}");
+                count += u32::from(here);
+            }
+            assert_eq!(count, 3, "{text}");
+        }
+    }
 }

@@ -323,10 +323,7 @@ fn statement_text(table: &Table, bucket: &Bucket<'_>) -> String {
         Op::Delete => format!("DELETE FROM {name} WHERE {}", key_condition(table, 1)),
         Op::End => {
             let ended = bucket.columns.iter().enumerate();
-            let ended = ended.map(|(i, t)| {
-                let column = column(t.column);
-                has_ended(&column.sql_name, column, i + 1)
-            });
+            let ended = ended.map(|(i, t)| has_ended(table, column(t.column), i + 1));
             let key = key_condition(table, width + 1);
             format!("DELETE FROM {name} WHERE {key} AND {}", join(ended, " AND "))
         }

@@ -1,6 +1,6 @@
 //! Single claims about rows that end.
 
-use super::{ENDS, ITEM, TAG, World, encode, schema, shop};
+use super::{ENDS, ITEM, START, TAG, World, encode, schema, shop};
 use crate::cells::Reader;
 use crate::engine::Io;
 use crate::schema::TableId;
@@ -8,7 +8,7 @@ use destage_engine::Drive;
 
 /// A row is prolonged by another program while what is to delete it is on its way.
 fn prolonged(unsafe_ends_all: bool) -> World {
-    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
     world.model.unsafe_ends_all = unsafe_ends_all;
     assert_eq!(world.told("HGET item:1 tag"), "$1 b");
     world.run(100);
@@ -18,7 +18,7 @@ fn prolonged(unsafe_ends_all: bool) -> World {
         world.pass(1_000);
     }
     world.origin_does();
-    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("9000000".into());
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some((9 * START).to_string());
     world.run(5_000);
     assert_eq!(world.report().ended_total, 1);
     world
@@ -39,9 +39,9 @@ fn a_row_that_was_prolonged_elsewhere_is_not_deleted_and_is_seen_again() {
 
 #[test]
 fn a_copy_is_read_anew_once_its_row_ends_and_now_and_then_after_that() {
-    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
     assert_eq!(world.told("PTTL item:1"), ":500");
-    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("1002000".into());
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some((START + 2_000).to_string());
     // What is cached is used until then.
     assert_eq!(world.told("PTTL item:1"), ":500");
     world.pass(600);
@@ -63,7 +63,7 @@ fn a_copy_is_read_anew_once_its_row_ends_and_now_and_then_after_that() {
 
 #[test]
 fn while_the_origin_is_away_what_has_ended_is_known_to_have() {
-    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
     world.told("HGET item:1 tag");
     world.is_away = true;
     world.told("HSET item:2 tag c");
@@ -80,9 +80,9 @@ fn while_the_origin_is_away_what_has_ended_is_known_to_have() {
 
 #[test]
 fn a_row_that_another_program_has_end_earlier_is_not_deleted_under_a_copy_that_is_seen() {
-    let mut world = World::new(&[(1, "b", Some(9_000_000))]);
+    let mut world = World::new(&[(1, "b", Some(9 * START))]);
     assert_eq!(world.told("HGET item:1 tag"), "$1 b");
-    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some("5".into());
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some((START - 5).to_string());
     while world.looked == 0 {
         world.run(1_000);
     }
@@ -98,7 +98,7 @@ fn a_row_that_another_program_has_end_earlier_is_not_deleted_under_a_copy_that_i
 fn what_other_rows_may_refer_to_is_not_replaced_before_the_origin_has_let_it_go() {
     let mut schema = schema();
     schema.tables[shop::ITEM].referenced_by = vec![TableId(shop::CHILD as u16)];
-    let mut world = World::with(schema, &[(1, "b", Some(999)), (2, "c", None)]);
+    let mut world = World::with(schema, &[(1, "b", Some(START - 1)), (2, "c", None)]);
     let told = world.told("HSET item:1 tag new");
     assert!(told.starts_with("-ERR this row of item has ended"), "{told}");
     assert_eq!(world.told("EXISTS item:1"), ":0");
@@ -109,7 +109,7 @@ fn what_other_rows_may_refer_to_is_not_replaced_before_the_origin_has_let_it_go(
 
 #[test]
 fn a_row_that_ended_stays_away_whatever_expire_says_and_hset_makes_a_new_one() {
-    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
     world.told("HGET item:1 tag");
     world.pass(600);
     for command in
@@ -133,7 +133,7 @@ fn a_row_that_ended_stays_away_whatever_expire_says_and_hset_makes_a_new_one() {
 #[test]
 fn rows_that_cannot_be_deleted_are_counted_and_hold_up_nothing() {
     for hides_references in [false, true] {
-        let rows: Vec<_> = (0..1_200).map(|key| (key, "x", Some(1_000))).collect();
+        let rows: Vec<_> = (0..1_200).map(|key| (key, "x", Some(START - 1))).collect();
         let mut world = World::new(&rows);
         world.model.referenced = (0..1_200).filter(|key| key % 100 == 0).collect();
         world.model.hides_references = hides_references;
@@ -167,7 +167,7 @@ fn nothing_is_looked_for_while_the_origin_is_away_the_disk_full_or_the_server_en
         if on { world.engine.pause(now) } else { world.engine.resume(now) }
     };
     for hinder in [away, full, paused] {
-        let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+        let mut world = World::new(&[(1, "b", Some(START + 500))]);
         world.run(200);
         hinder(&mut world, true);
         if world.is_away {
@@ -184,7 +184,7 @@ fn nothing_is_looked_for_while_the_origin_is_away_the_disk_full_or_the_server_en
         world.run(40_000);
         assert_eq!(world.model.deleted, 1);
     }
-    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
     world.engine.stop_ending();
     world.run(30_000);
     assert_eq!(world.looked, 0);
@@ -192,21 +192,65 @@ fn nothing_is_looked_for_while_the_origin_is_away_the_disk_full_or_the_server_en
 
 #[test]
 fn a_row_is_deleted_only_once_the_clock_of_the_origin_agrees() {
-    let mut world = World::new(&[(1, "b", Some(1_000_500))]);
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
     world.model.behind_ms = 30_000;
     world.run(20_000);
     assert_eq!((world.model.deleted, world.told("EXISTS item:1").as_str()), (0, ":0"));
     assert!(world.report().clock_ahead_seconds > 29.0);
-    // And in the place of what has ended, a new row is made all the same.
-    world.told("HSET item:1 tag new");
+    // Nor is a new row made in its place before.
+    let told = world.told("HSET item:1 tag new");
+    assert!(told.contains("by Destage's clock, but not by the origin's"), "{told}");
     world.run(30_000);
+    assert_eq!((world.model.deleted, world.model.rows.len()), (1, 0));
+    assert_eq!(world.told("HSET item:1 tag new"), ":1");
+    world.run(1_000);
     assert_eq!(world.rejected, [""; 0]);
     assert_eq!(world.model.rows[&1][TAG].as_deref(), Some("new"));
 }
 
+/// A client writes a row that has ended by this clock alone, before the first question for what has ended is answered. Whether
+/// the start compared the clocks.
+fn overwritten(is_compared: bool) -> (World, String) {
+    let mut world = World::new(&[(1, "b", Some(START + 500))]);
+    world.model.behind_ms = 30_000;
+    if is_compared {
+        world.engine.clock_is_ahead(world.model.behind_ms);
+    }
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+    world.pass(1_000);
+    assert_eq!(world.told("EXISTS item:1"), ":0");
+    let told = world.told("HSET item:1 u new");
+    world.run(2_000);
+    assert_eq!(world.rejected, [""; 0]);
+    (world, told)
+}
+
+#[test]
+fn a_write_by_a_clock_that_is_wrong_and_not_compared_is_noticed() {
+    let (world, told) = overwritten(false);
+    assert_eq!((told.as_str(), world.model.deleted), (":1", 1), "a row that lived at the origin");
+    assert_ne!(world.model.rows[&1][TAG].as_deref(), Some("b"));
+}
+
+#[test]
+fn a_write_replaces_a_row_only_once_the_clock_of_the_origin_agrees() {
+    let (mut world, told) = overwritten(true);
+    assert!(told.starts_with("-ERR") && told.contains("which is 30000 ms behind"), "{told}");
+    assert_eq!((world.model.deleted, world.model.rows[&1][TAG].as_deref()), (0, Some("b")));
+    // The origin's clock has passed its end, and it is not deleted yet.
+    world.pass(27_500);
+    assert_eq!(world.told("HSET item:1 u new"), ":1");
+    world.run(2_000);
+    assert_eq!(world.rejected, [""; 0]);
+    assert_eq!(world.model.rows[&1][3].as_deref(), Some("new"));
+    assert_eq!(world.model.deleted, 1);
+    assert_ne!(world.model.rows[&1][TAG].as_deref(), Some("b"));
+}
+
 #[test]
 fn deletions_that_a_kill_left_behind_come_once() {
-    let mut world = World::new(&[(1, "b", Some(999)), (2, "c", Some(999)), (3, "d", None)]);
+    let mut world =
+        World::new(&[(1, "b", Some(START - 1)), (2, "c", Some(START - 1)), (3, "d", None)]);
     while !world.ios.iter().any(|io| matches!(io, Io::Ended { .. })) {
         world.pass(1_000);
     }
@@ -222,14 +266,32 @@ fn a_column_that_holds_no_such_time_is_told_and_nothing_is_done() {
     let mut world = World::new(&[(1, "b", None)]);
     assert_eq!(world.told("EXPIRE item:1 100"), ":1");
     assert_eq!(world.told("TTL item:1"), ":100");
-    assert_eq!(world.told("HGET item:1 note"), "$7 1100000");
+    assert_eq!(world.told("HGET item:1 note"), "$13 1000000100000");
     assert_eq!(world.told("EXPIRE item:1 50 GT"), ":0");
     assert_eq!(world.told("EXPIREAT item:1 1"), ":1", "a time that has passed");
     assert_eq!(world.told("EXISTS item:1"), ":0");
-    assert_eq!(world.told("HSET item:2 tag x note 5000000"), ":2");
-    assert_eq!(world.told("PEXPIRETIME item:2"), ":5000000");
+    world.run(30_000);
+    assert_eq!((world.model.rows.len(), world.model.deleted), (0, 1), "0 would last");
+    assert_eq!(world.told("HSET item:2 tag x note 5000000000000"), ":2");
+    assert_eq!(world.told("PEXPIRETIME item:2"), ":5000000000000");
     assert_eq!(world.told("HDEL item:2 note"), ":1");
     assert_eq!(world.told("TTL item:2"), ":-1");
     let keys = Reader::new(&shop::key_cells(2)).count();
     assert_eq!((keys, world.engine.schema().table(ITEM).key_len), (1, 1));
+}
+
+#[test]
+fn numbers_that_are_no_times_last_here_and_at_the_origin() {
+    let times = [i64::MIN, -1, 0, 1_769_866_620, START / 10 - 1, START / 10];
+    let rows: Vec<_> = (0..).zip(times).map(|(key, ends)| (key, "x", Some(ends))).collect();
+    let mut world = World::new(&rows);
+    world.run(30_000);
+    for key in 0..5 {
+        assert_eq!(world.told(&format!("TTL item:{key}")), ":-1");
+        assert_eq!(world.told(&format!("PERSIST item:{key}")), ":0");
+        assert_eq!(world.told(&format!("HSET item:{key} tag y")), ":0");
+    }
+    world.run(30_000);
+    assert_eq!((world.model.rows.len(), world.model.deleted), (5, 1));
+    assert_eq!(world.rejected, [""; 0]);
 }
