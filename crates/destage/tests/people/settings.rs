@@ -116,14 +116,14 @@ fn volumes_are_asked_for_by_name_and_take_over_what_can_change() {
         .replacen("[volume.database]\n", "[volume.database]\ncommit = \"5s\"\n", 1)
         .replacen("admin = ", "drain-timeout = \"9s\"\nadmin = ", 1);
     std::fs::write(&volumes.settings, changed).expect("the file can be written");
-    volumes.signal(rustix::process::Signal::HUP);
+    volumes.signal(Signal::HUP);
     eventually("the policy changes", PATIENCE, || commits() == ["5s", "3s"]);
     eventually("the log names the rest", PATIENCE, || {
         let log = volumes.log();
         log.lines().any(|line| line.contains("need a restart") && line.contains("drain-timeout"))
     });
     std::fs::write(&volumes.settings, "nonsense = 1\n").expect("the file can be written");
-    volumes.signal(rustix::process::Signal::HUP);
+    volumes.signal(Signal::HUP);
     eventually("it says so", PATIENCE, || volumes.log().contains("stay as they are"));
     assert_eq!(commits(), ["5s", "3s"]);
 }
