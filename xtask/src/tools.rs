@@ -68,6 +68,8 @@ const TOOLS: &[Tool] = &[
     Tool { package: "default-jdk-headless", present: || in_path("java") && in_path("javac") },
     Tool { package: "maven", present: || in_path("mvn") },
     Tool { package: "chromium", present: || in_path("chromium") },
+    Tool { package: "zsh", present: || in_path("zsh") },
+    Tool { package: "fish", present: || in_path("fish") },
     Tool { package: "prometheus", present: || in_path("promtool") },
 ];
 

@@ -1,4 +1,4 @@
-//! The block front end of Destage: NBD clients before a slow disk, write-back with a contract.
+//! The block front end of Destage: NBD clients in front of a slow disk, write-back with a contract.
 //!
 //! After Koller, Marmol, Rangaswami, Sundararaman, Talagala and Zhao, "Write Policies for Host-side Flash Caches", 2013.
 

@@ -1,4 +1,4 @@
-//! The data front end of Destage: Redis clients before SQL databases and MongoDB's protocol, write-back with a contract.
+//! The data front end of Destage: Redis clients in front of SQL databases and MongoDB's protocol, write-back with a contract.
 
 pub mod engine;
 mod lookup;

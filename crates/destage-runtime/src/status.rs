@@ -1,20 +1,24 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
+mod domains;
 mod ended;
 mod mount;
 mod once;
 mod ready;
 mod replicas;
+mod slow;
 
 use crate::latency::BUCKETS;
 use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
 
+pub use domains::{DomainReport, HaltReport};
 pub use ended::EndedReport;
 pub use mount::MountReport;
 pub use once::OnceReport;
 pub use replicas::{ReplicaReport, ReplicasReport};
+pub use slow::SlowReport;
 
 /// Everything there is to see. Built by [`Report::from_core`], completed by the front end, closed by [`Report::finish`].
 ///
@@ -80,38 +84,9 @@ pub struct Report {
     /// The ordering domains that stand still until someone has looked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub halted: Vec<HaltReport>,
-}
-
-/// An ordering domain that stands still until `destage resume`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HaltReport {
-    /// Its name.
-    pub domain: String,
-    /// The write that the origin rejected; absent where too many were parked.
-    pub write: Option<u64>,
-    /// Why, in the origin's words if it was the origin.
-    pub reason: String,
-}
-
-/// One ordering domain of the data front end.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct DomainReport {
-    /// Its name; `default` for the tables that are in no other.
-    pub name: String,
-    /// The last of its writes that the origin has decided.
-    pub watermark: u64,
-    /// Its undecided writes; one of several domains counts in each.
-    pub dirty_groups: u64,
-    /// Age of the oldest of them.
-    pub staleness_seconds: f64,
-    /// Its writes that were parked since the start, or found so.
-    pub parked_groups: u64,
-    /// The origin does not answer to its writes.
-    pub failing: bool,
-    /// It stands still until someone has looked: see [`Report::halted`].
-    pub halted: bool,
+    /// The newest commands of the data front end that waited long, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow_commands: Vec<SlowReport>,
 }
 
 /// One volume of the block front end.

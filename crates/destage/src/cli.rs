@@ -35,10 +35,10 @@ pub(crate) struct Cli {
 /// One file each.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
-    /// Serve Redis clients before a database, write-back.
+    /// Serve Redis clients in front of a database, write-back.
     #[command(after_long_help = exit::help())]
     Serve(Box<serve::args::ServeArgs>),
-    /// Serve NBD clients before a slow disk: a host-side flash cache with four write policies.
+    /// Serve NBD clients in front of a slow disk: a host-side flash cache with four write policies.
     Block {
         #[command(subcommand)]
         command: block::BlockCommand,
@@ -116,6 +116,57 @@ mod tests {
         let command = Cli::command();
         command.clone().debug_assert();
         check(&command);
+    }
+
+    /// 'Before' is for time: what stands between clients and a store is in front of it.
+    #[test]
+    fn before_is_never_said_of_a_place() {
+        const PLACES: [&str; 15] = [
+            "a database",
+            "databases",
+            "sql databases",
+            "a sql database",
+            "the database",
+            "your database",
+            "a slow disk",
+            "slow disks",
+            "a disk",
+            "the disk",
+            "the flash",
+            "the filer",
+            "a shared file system",
+            "an origin",
+            "the origin",
+        ];
+        fn said(text: &str) -> Option<String> {
+            let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
+            let text = words.join(" ");
+            let mut all = PLACES.iter().map(|place| format!("before {place}"));
+            // What the origin does is time: 'before the origin has it'.
+            all.find(|place| {
+                text.match_indices(place.as_str()).any(|(at, found)| {
+                    let rest = &text[at + found.len()..];
+                    !["has", "is", "takes", "can", "does", "holds", "answers"].iter().any(|verb| {
+                        rest.strip_prefix(' ').is_some_and(|rest| rest.starts_with(verb))
+                    })
+                })
+            })
+        }
+        fn check(command: &mut clap::Command) {
+            let help = command.render_long_help().to_string();
+            assert_eq!(said(&help), None, "--help of {}", command.get_name());
+            command.get_subcommands_mut().for_each(check);
+        }
+        assert!(said("Serve Redis clients before\n a database, write-back").is_some());
+        assert!(said("waits before the origin has it").is_none());
+        check(&mut Cli::command());
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for folder in std::fs::read_dir(crates).unwrap() {
+            let manifest = folder.unwrap().path().join("Cargo.toml");
+            let text = std::fs::read_to_string(&manifest).unwrap();
+            let description = text.lines().find(|line| line.starts_with("description")).unwrap();
+            assert_eq!(said(description), None, "{}", manifest.display());
+        }
     }
 
     #[test]

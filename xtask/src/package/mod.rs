@@ -68,6 +68,7 @@ pub(crate) fn make(binary: PathBuf, out: PathBuf) -> Result<()> {
     let stage = stage::make(&package)?;
     let mut made = vec![archive::make(&package, &stage)?, deb::make(&package, &stage)?];
     try_out::units(&stage)?;
+    try_out::archive(&made[0])?;
     try_out::deb(&made[1])?;
     if package.is_static {
         let image = oci::make(&package)?;

@@ -53,14 +53,54 @@ mkdir -p /var/lib/destage && chown destage: /var/lib/destage && chmod 700 /var/l
 cd /var/lib/destage
 as() { setpriv --reuid destage --regid destage --init-groups env HOME=/var/lib/destage "$@"; }
 as destage check --config /usr/share/doc/destage/examples/serve.toml >/dev/null
-as destage serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --run \
-  'exec 3<>/dev/tcp/$DESTAGE_HOST/$DESTAGE_PORT || true; destage --version' 2>/dev/null | grep -q '^destage '
+# The connection is bash's: the shell of `--run` may have none. The server ends as its command does.
+cat >/tmp/ask <<'ASK'
+#!/bin/bash
+set -eu
+exec 3<>"/dev/tcp/$DESTAGE_HOST/$DESTAGE_PORT"
+printf 'PING\r\n' >&3
+read -r -t 60 answer <&3
+test "$answer" = $'+PONG\r'
+destage --version
+ASK
+chmod 755 /tmp/ask
+as destage serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --run /tmp/ask >said 2>log || { cat log; exit 1; }
+grep -q '^destage ' said
+# A port where nobody listens is noticed.
+if DESTAGE_HOST=127.0.0.1 DESTAGE_PORT=1 /tmp/ask 2>/dev/null; then echo "nobody answers, and it is content"; exit 1; fi
 dpkg --remove destage >/dev/null
 test -e /etc/destage/destage.toml
 dpkg --purge destage >/dev/null
 test ! -e /etc/destage/destage.toml
 test -d /var/lib/destage
 echo "installed, used, removed"
+"#;
+
+/// The archive is unpacked and used from where it lies, in a root of its own.
+pub(super) fn archive(archive: &Path) -> Result<()> {
+    in_own_root(archive, UNPACK)
+}
+
+/// What is done inside: `$1` is the archive.
+const UNPACK: &str = r#"
+set -eu
+mkdir /opt/unpacked && tar -xzf "$1" -C /opt/unpacked --strip-components 1
+cd /opt/unpacked
+test -s LICENSE-MIT && test -s LICENSE-APACHE && test -s usr/share/doc/destage/examples/serve.toml
+PATH=$PWD/usr/bin:$PATH
+test "$(command -v destage)" = "$PWD/usr/bin/destage"
+mkdir work && cd work
+destage check --config ../usr/share/doc/destage/examples/serve.toml >/dev/null
+cat >ask <<'ASK'
+set -eu
+exec 3<>"/dev/tcp/$DESTAGE_HOST/$DESTAGE_PORT"
+printf 'HINCRBY products:1 stock 1\r\n' >&3
+read -r -t 60 answer <&3
+case "$answer" in :[0-9]*) echo "answered";; *) echo "answered '$answer'"; exit 1;; esac
+ASK
+destage serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --run 'bash ./ask' >said 2>log || { cat said log; exit 1; }
+grep -q '^answered$' said
+echo "unpacked, used"
 "#;
 
 /// Runs a script over a copy of this system that is thrown away: nothing outside changes.
@@ -73,10 +113,10 @@ mount --make-rprivate /
 mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-cp "$2" "$1/root/tmp/package.deb"
+cp "$2" "$1/root/tmp/package"
 mount -t proc proc "$1/root/proc"
 mount --bind /dev "$1/root/dev"
-exec chroot "$1/root" bash -c "$3" bash /tmp/package.deb
+exec chroot "$1/root" bash -c "$3" bash /tmp/package
 "#;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--pid", "--fork", "--net", "sh", "-c"]);

@@ -1,6 +1,7 @@
 //! SLOWLOG, LATENCY and MONITOR: what took long, and what is asked for.
 
 use super::Engine;
+use super::command::find;
 use super::numbers::NOT_INTEGER;
 use super::session::{Job, Session, Waiting};
 use super::sessions::{MONITORS_MAX, address};
@@ -22,7 +23,8 @@ impl Engine {
         if session.begun.is_none() && session.waiting.as_ref().is_some_and(waits) {
             let mut words = Vec::new();
             args.to_slices(raw, &mut words);
-            session.begun = Some(Box::new(Begun::new(self.now, &words)));
+            let what = find(&words).map_or(("", 0), |spec| (spec.name, spec.keys_named(&words)));
+            session.begun = Some(Box::new(Begun::new(self.now, &words, what)));
         }
     }
 

@@ -259,6 +259,7 @@ impl Measured {
         report.clients.accepted_total = self.accepted;
         report.clients.commands_total = self.commands;
         report.clients.errors_total = self.errors;
+        report.slow_commands = self.slow.report(now);
         report.writes.commit_latency = self.commit.summary(now);
         report.destage.latency = self.destage.summary(now);
         report.destage.batch_groups = self.batch_groups.summary(now);

@@ -46,6 +46,14 @@ impl Spec {
         }
     }
 
+    /// How many keys a request names; of one that is carried out once, its command.
+    pub(super) fn keys_named(&self, args: &[&[u8]]) -> usize {
+        match Once::split(args) {
+            (Some(_), command) => find(command).map_or(0, |inner| inner.named(command).1.count()),
+            (None, _) => self.named(args).1.count(),
+        }
+    }
+
     /// The keys that a request names, and what it does with them.
     fn named<'l, 'a>(&self, args: &'l [&'a [u8]]) -> (Reach, impl Iterator<Item = &'l &'a [u8]>) {
         let reach = if self.category == Category::Write { Reach::Write } else { Reach::Read };

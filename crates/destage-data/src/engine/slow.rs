@@ -5,12 +5,15 @@
 
 use super::session::Session;
 use destage_core::{Span, Time};
+use destage_runtime::status::SlowReport;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 /// What is kept of a request's words, as Redis does.
 const WORDS_MAX: usize = 32;
 const WORD_BYTES_MAX: usize = 128;
+/// Entries in the status.
+const REPORTED_MAX: usize = 20;
 /// Seconds kept of each event.
 const SAMPLES_MAX: usize = 160;
 
@@ -24,17 +27,20 @@ pub(super) const SYNC: &str = "journal-sync";
 pub(crate) struct Begun {
     at: Time,
     words: Box<[Box<[u8]>]>,
+    command: &'static str,
+    keys: usize,
 }
 
 impl Begun {
-    pub(super) fn new(at: Time, words: &[&[u8]]) -> Self {
+    /// The request is this command and names so many keys.
+    pub(super) fn new(at: Time, words: &[&[u8]], (command, keys): (&'static str, usize)) -> Self {
         let shown = words.len().min(WORDS_MAX);
         let mut kept: Vec<Box<[u8]>> = words[..shown].iter().map(|word| shorten(word)).collect();
         if words.len() > WORDS_MAX {
             let more = words.len() - WORDS_MAX + 1;
             kept[WORDS_MAX - 1] = format!("... ({more} more arguments)").into_bytes().into();
         }
-        Self { at, words: kept.into() }
+        Self { at, words: kept.into(), command, keys }
     }
 }
 
@@ -54,6 +60,8 @@ pub(super) struct Entry {
     pub(super) at: Time,
     pub(super) took: Span,
     pub(super) words: Box<[Box<[u8]>]>,
+    command: &'static str,
+    keys: usize,
     pub(super) from: Option<SocketAddr>,
     pub(super) name: Box<[u8]>,
 }
@@ -86,6 +94,18 @@ impl SlowLog {
         self.entries.iter().rev()
     }
 
+    /// The newest ones without their words, for those who have not logged in.
+    pub(super) fn report(&self, now: Time) -> Vec<SlowReport> {
+        let shown = |entry: &Entry| SlowReport {
+            id: entry.id,
+            command: entry.command.into(),
+            keys: entry.keys as u64,
+            seconds: entry.took.as_secs_f64(),
+            age_seconds: now.since(entry.at).as_secs_f64(),
+        };
+        self.iter().take(REPORTED_MAX).map(shown).collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -116,6 +136,8 @@ impl SlowLog {
                 at: begun.at,
                 took,
                 words: begun.words,
+                command: begun.command,
+                keys: begun.keys,
                 from: session.from,
                 name: session.name.as_slice().into(),
             });
@@ -199,7 +221,7 @@ mod tests {
     use super::*;
 
     fn ended(log: &mut SlowLog, name: &str, ms: u64) {
-        let begun = Begun::new(Time(0), &[b"GET", name.as_bytes()]);
+        let begun = Begun::new(Time(0), &[b"GET", name.as_bytes()], ("get", 1));
         let _ = log.ended(Time(ms * 1_000_000), begun, &Session::default());
     }
 
@@ -220,10 +242,24 @@ mod tests {
     }
 
     #[test]
+    fn the_status_shows_the_newest_without_their_words() {
+        let mut log = SlowLog::default();
+        for ms in 0..100 {
+            ended(&mut log, "a-secret", 10 + ms);
+        }
+        let shown = log.report(Time(5_000_000_000));
+        assert_eq!((shown.len(), shown[0].id, shown[19].id), (REPORTED_MAX, 99, 80));
+        assert_eq!((shown[0].command.as_str(), shown[0].keys), ("get", 1));
+        assert_eq!((shown[0].seconds, shown[0].age_seconds), (0.109, 5.0));
+        let text = format!("{shown:?}");
+        assert!(!text.contains("a-secret"), "{text}");
+    }
+
+    #[test]
     fn long_requests_are_shortened() {
         let long = [b'x'; 1_000];
         let words: Vec<&[u8]> = std::iter::repeat_n(&long[..], 40).collect();
-        let begun = Begun::new(Time(0), &words);
+        let begun = Begun::new(Time(0), &words, ("mget", 39));
         assert_eq!(begun.words.len(), WORDS_MAX);
         assert!(begun.words[0].ends_with(b"... (872 more bytes)"));
         assert_eq!(&*begun.words[31], b"... (9 more arguments)");

@@ -206,6 +206,7 @@ function show() {
   rows("#volumes", volumes(report).map(volumeRow));
   rows("#domains", (report.domains || []).map((d) => [d.name, count(d.watermark), count(d.dirty_groups), seconds(d.staleness_seconds),
     count(d.parked_groups), d.halted ? "halted: destage resume" : d.failing ? "the origin does not answer" : "in order"]));
+  rows("#slow", (report.slow_commands || []).map((c) => [c.command, count(c.keys), seconds(c.seconds), seconds(c.age_seconds), c.id]));
   const log = report.replicas;
   rows("#replicas", (log ? log.servers : []).map((s) => [s.address, s.state, s.durable ? "on disk" : "in memory",
     bytes(s.held_bytes || 0), s.behind_entries === null ? "unknown" : count(s.behind_entries)]));
@@ -331,7 +332,7 @@ async function parkedList() {
       button.textContent = word; button.dataset.write = write.id; button.onclick = () => attempt(() => work(write));
       buttons.append(button, " ");
     }
-    return [write.id, write.builds_on ?? "–", write.tables.join(", "), write.reason, buttons];
+    return [write.id, write.builds_on ?? "–", (write.changes || write.tables).join("; "), write.reason, buttons];
   }));
   $("#parked").hidden = false;
   say(all.length ? all.length + " writes are parked" : "nothing is parked");
@@ -339,7 +340,8 @@ async function parkedList() {
 const payload = async (write) => command("parked", ["show", String(write.id)]);
 async function retry(write) {
   const text = pretty(await payload(write));
-  if (!await ask("Apply write " + write.id + " after all?", write.reason, "Retry it", "rejected:\n" + text, "at the origin, with what is parked behind it:\n" + text)) return;
+  if (!await ask("Apply write " + write.id + " after all?", write.reason, "Go on", "rejected:\n" + text, "at the origin, with what is parked behind it:\n" + text)) return;
+  if (!await ask("Apply write " + write.id + " now?", "It cannot be taken back.", "Apply it", "", text)) return;
   say(pretty(await command("parked", ["retry", String(write.id)])));
   await parkedList();
 }
@@ -366,7 +368,8 @@ const DO = {
   drain,
   "parked-list": parkedList,
   "parked-retry-all": async () => {
-    if (!await ask("Retry all parked writes?", "Oldest first, as far as the origin takes them.", "Retry all", "", "")) return;
+    if (!await ask("Retry all parked writes?", "Oldest first, as far as the origin takes them.", "Go on", "", "")) return;
+    if (!await ask("Apply them now?", "It cannot be taken back.", "Retry all", "", "")) return;
     say(pretty(await command("parked", ["retry", "all"])));
     await parkedList();
   },

@@ -1,4 +1,4 @@
-//! `destage block`: NBD clients before a slow disk.
+//! `destage block`: NBD clients in front of a slow disk.
 
 pub(crate) mod args;
 mod check;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// The subcommands of `destage block`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum BlockCommand {
-    /// Export volumes to NBD clients, cached before a slow disk.
+    /// Export volumes to NBD clients, cached in front of a slow disk.
     #[command(after_long_help = destage_runtime::exit::help())]
     Serve(Box<BlockServeArgs>),
     /// Show what a running server does: staleness now and at worst, dirty bytes, hit ratio, destage rate of each volume.

@@ -1,4 +1,4 @@
-//! `destage serve`: Redis clients before a SQL database.
+//! `destage serve`: Redis clients in front of a SQL database.
 
 pub(crate) mod args;
 mod checks;

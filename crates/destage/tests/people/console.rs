@@ -6,6 +6,9 @@ use crate::volumes::Volumes;
 use destage_block::nbd::client::{Client, ClientOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The page need not be scrolled sideways.
+const FITS: &str = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
+
 #[test]
 fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
     let scratch = Scratch::new();
@@ -29,6 +32,15 @@ fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
     browser.until("document.querySelector('#total .number').textContent.includes('s')");
     browser.until("document.querySelector('#latency-list').textContent.includes('99 %')");
     browser.until("report.destage.parked_groups === 1");
+    // What took long, without its key: everything that waits is slow here.
+    client.run("CONFIG SET slowlog-log-slower-than 0").ok();
+    client.run("HGET products:2 name");
+    client.run("HGETALL customers:3");
+    browser.until("document.querySelectorAll('#slow tbody tr').length >= 2");
+    browser.until("document.querySelector('#slow tbody tr td').textContent === 'hgetall'");
+    let slow = server.status()["slow_commands"].clone();
+    assert_eq!((&slow[0]["command"], &slow[0]["keys"]), (&"hgetall".into(), &1.into()));
+    assert!(!slow.to_string().contains("customers"), "{slow}");
     // Without the password nothing is done, and that is said.
     browser.press("[data-do=parked-list]");
     browser
@@ -37,6 +49,45 @@ fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
     browser.press("[data-do=parked-list]");
     browser.until("document.querySelectorAll('#parked tbody tr').length === 1");
     browser.picture("console-rows-light-desktop");
+    // What it changes, without keys and values, only for those who have the password.
+    let shape = "document.querySelector('#parked tbody tr').children[2].textContent";
+    let shape = browser.value(shape).to_string();
+    assert!(shape.contains("orders (customer_id)") && !shape.contains("424242"), "{shape}");
+    // Retried, asked twice: the origin rejects it again. Left alone at the second question, nothing is sent.
+    let retry = "#parked tbody tr button:nth-of-type(1)";
+    for sends in [false, true] {
+        browser.press(retry);
+        browser.until("document.querySelector('#ask').open");
+        browser.press("#ask .yes");
+        browser.until("document.querySelector('#ask').open && document.querySelector('#ask h2').textContent.includes('now?')");
+        browser.value("document.querySelector('#said').textContent = 'nothing yet'");
+        browser.press(if sends { "#ask .yes" } else { "#ask .no" });
+        browser.until("!document.querySelector('#ask').open");
+        if !sends {
+            assert_eq!(browser.value("document.querySelector('#said').textContent"), "nothing yet");
+        }
+    }
+    browser.until("document.querySelector('#said').textContent !== 'nothing yet'");
+    assert_eq!(server.status()["destage"]["parked_groups"], 1, "the origin still rejects it");
+    // Edited, asked twice: an order of somebody whom there is.
+    client.run("HSET orders:990002 customer_id 525252");
+    browser.until("report.destage.parked_groups === 2");
+    browser.press("[data-do=parked-list]");
+    browser.until("document.querySelectorAll('#parked tbody tr').length === 2");
+    browser.press("#parked tbody tr:nth-of-type(2) button:nth-of-type(2)");
+    browser.until("document.querySelector('#ask').open && document.querySelector('#ask textarea').value.includes('525252')");
+    browser.value(
+        "document.querySelector('#ask textarea').value = \
+         document.querySelector('#ask textarea').value.replaceAll('525252', '1')",
+    );
+    browser.press("#ask .yes");
+    browser.until("document.querySelector('#ask').open && document.querySelector('#ask h2').textContent === 'Apply this?'");
+    assert_eq!(server.status()["destage"]["parked_groups"], 2, "it was asked once only");
+    browser.press("#ask .yes");
+    eventually("the edited write is applied", PATIENCE, || {
+        server.status()["destage"]["parked_groups"] == 1
+    });
+    browser.until("document.querySelectorAll('#parked tbody tr').length === 1");
     // Left alone at the first question, nothing happens; asked twice, it is gone.
     browser.press("#parked tbody tr button:last-of-type");
     browser.until("document.querySelector('#ask').open && document.querySelector('#ask .before').textContent.includes('424242')");
@@ -71,8 +122,8 @@ fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
     phone.prefer("dark");
     phone.open(&own);
     phone.until("points.length >= 3");
-    let fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
-    assert_eq!(phone.value(fits), true, "it has to be scrolled sideways");
+    phone.until("document.querySelectorAll('#slow tbody tr').length >= 2");
+    assert_eq!(phone.value(FITS), true, "it has to be scrolled sideways");
     phone.picture("console-rows-dark-phone");
     assert_eq!(phone.complaints(&own), [""; 0]);
 }
@@ -115,6 +166,16 @@ fn volumes_are_watched_in_the_browser_under_load() {
         browser.until("document.querySelector('#volumes tbody tr td').textContent === 'database'");
         browser.until("document.querySelector('#latency-of').options.length >= 6");
         browser.picture("console-volumes-dark-desktop");
+        let mut phone = Browser::start(&scratch, 375, 812).expect("the first one was there");
+        phone.prefer("light");
+        phone.open(&own);
+        phone.until(
+            "document.querySelectorAll('#volumes tbody tr').length === 2 && points.length >= 3",
+        );
+        assert_eq!(phone.value(FITS), true, "it has to be scrolled sideways");
+        phone.picture("console-volumes-light-phone");
+        assert_eq!(phone.complaints(&own), [""; 0]);
+        drop(phone);
         browser.value("document.querySelector('#which select').value = 'log'");
         browser.press("[data-do=pause]");
         browser.until("report.volumes[1].mode !== 'normal' || document.querySelector('#said').textContent === 'paused'");

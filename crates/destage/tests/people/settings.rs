@@ -1,7 +1,8 @@
 //! Settings change while the server runs, by SIGHUP and by `policy --save`; shells and manuals know every command.
 
 use crate::harness::server::binary;
-use crate::harness::{Launch, PATIENCE, Scratch, eventually, output};
+use crate::harness::{Launch, PATIENCE, Scratch, eventually, has, output};
+use crate::volumes::Volumes;
 use rustix::process::Signal;
 use std::process::Command;
 
@@ -64,6 +65,69 @@ fn a_saved_policy_survives_a_restart() {
     assert_eq!(status["policy"]["staleness_seconds"], 45.0);
 }
 
+/// What a command says, and whether it went well.
+fn ask(words: &[&str]) -> (bool, String) {
+    let output = Command::new(binary()).args(words).output().expect("the binary starts");
+    let said = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn volumes_are_asked_for_by_name_and_take_over_what_can_change() {
+    let scratch = Scratch::new();
+    let volumes = Volumes::start(&scratch, &["database", "log"]);
+    let status = |more: &[&str]| {
+        let words = ["block", "status", "--json", "--admin", &volumes.admin];
+        let (is_good, said) = ask(&[&words[..], more].concat());
+        assert!(is_good, "{said}");
+        serde_json::from_str::<serde_json::Value>(&said).expect("JSON")
+    };
+    let shown = status(&["--volume", "log"])["volumes"].clone();
+    assert_eq!((shown.as_array().map(Vec::len), &shown[0]["name"]), (Some(1), &"log".into()));
+    let nowhere = ["block", "status", "--admin", &volumes.admin, "--volume", "nowhere"];
+    let (is_good, said) = ask(&nowhere);
+    assert!(!is_good && said.contains("database, log"), "{said}");
+    // Of one volume only, and the file says so afterwards.
+    let save = format!("--save={}", volumes.settings.display());
+    let policy = |change: &str| {
+        ask(&["block", "policy", "--admin", &volumes.admin, "--volume", "log", change, &save])
+    };
+    let text = || std::fs::read_to_string(&volumes.settings).expect("the file is there");
+    let before = text();
+    let (is_good, said) = policy("staleness=1");
+    assert!(!is_good, "{said}");
+    assert_eq!(text(), before, "what was refused was saved");
+    let (is_good, said) = policy("commit=3s");
+    assert!(is_good, "{said}");
+    let commits = || {
+        let all = status(&[])["volumes"].clone();
+        [all[0]["commit"].clone(), all[1]["commit"].clone()]
+    };
+    let [database, log] = commits();
+    assert_eq!(log, "3s");
+    assert_ne!(database, log, "the other volume changed, too");
+    let (first, second) = text()
+        .split_once("[volume.log]")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .expect("its section");
+    assert!(second.contains("commit = \"3s\"") && !first.contains("commit"), "{first}{second}");
+    // By SIGHUP; what cannot change is named.
+    let changed = text()
+        .replacen("[volume.database]\n", "[volume.database]\ncommit = \"5s\"\n", 1)
+        .replacen("admin = ", "drain-timeout = \"9s\"\nadmin = ", 1);
+    std::fs::write(&volumes.settings, changed).expect("the file can be written");
+    volumes.signal(Signal::HUP);
+    eventually("the policy changes", PATIENCE, || commits() == ["5s", "3s"]);
+    eventually("the log names the rest", PATIENCE, || {
+        let log = volumes.log();
+        log.lines().any(|line| line.contains("need a restart") && line.contains("drain-timeout"))
+    });
+    std::fs::write(&volumes.settings, "nonsense = 1\n").expect("the file can be written");
+    volumes.signal(Signal::HUP);
+    eventually("it says so", PATIENCE, || volumes.log().contains("stay as they are"));
+    assert_eq!(commits(), ["5s", "3s"]);
+}
+
 #[test]
 fn completions_are_scripts_that_their_shell_reads() {
     let scratch = Scratch::new();
@@ -78,6 +142,17 @@ fn completions_are_scripts_that_their_shell_reads() {
     for shell in ["zsh", "fish"] {
         let text = output(Command::new(binary()).args(["completions", shell]));
         assert!(text.contains("staleness"), "{shell}");
+        if !has(shell) {
+            continue;
+        }
+        let script = scratch.join(format!("completions.{shell}"));
+        let reads = |text: &str| {
+            std::fs::write(&script, text).expect("the file can be written");
+            Command::new(shell).arg("-n").arg(&script).output().expect("the shell starts")
+        };
+        let read = reads(&text);
+        assert!(read.status.success() && read.stderr.is_empty(), "{shell}: {read:?}");
+        assert!(!reads(&format!("{text}\nif (\n")).status.success(), "{shell} refuses nothing");
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::harness::Scratch;
 use crate::harness::scratch::{adopt, release};
 use crate::harness::server::binary;
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// Ended with its test.
@@ -13,9 +15,22 @@ pub(crate) struct Volumes {
     pub(crate) admin: String,
     /// Of each volume, in the order of their names.
     pub(crate) uris: Vec<String>,
+    /// The file that it was started with.
+    pub(crate) settings: PathBuf,
+    log: PathBuf,
 }
 
 impl Volumes {
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        crate::harness::server::signal(self.child.id(), signal);
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log is there")
+    }
+
     /// Starts one in front of empty disks.
     pub(crate) fn start(scratch: &Scratch, names: &[&str]) -> Self {
         let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
@@ -30,7 +45,8 @@ impl Volumes {
         }
         let settings = scratch.join("block.toml");
         std::fs::write(&settings, text).expect("the file can be written");
-        let log = std::fs::File::create(scratch.join("block.log")).expect("a log");
+        let log_path = scratch.join("block.log");
+        let log = std::fs::File::create(&log_path).expect("a log");
         let mut command = Command::new(binary());
         command.args(["block", "serve", "--config"]).arg(&settings).env_remove("DESTAGE_PASSWORD");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
@@ -44,7 +60,7 @@ impl Volumes {
         };
         let uris = ready.iter().map(|line| word(line, "uri=")).collect();
         let admin = ready.first().map(|line| word(line, "admin=")).expect("it gets ready");
-        Self { child, admin, uris }
+        Self { child, admin, uris, settings, log: log_path }
     }
 }
 

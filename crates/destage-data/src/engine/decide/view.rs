@@ -7,6 +7,34 @@ use destage_core::Lsn;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
+/// Changes that a list shows of each group.
+const SHAPES_MAX: usize = 5;
+
+/// What a change does to which columns of which table, without keys and values: `update customers (visits)`.
+fn shape(change: &Value) -> String {
+    let list = |name: &str| change[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(table) = change["table"].as_str() else {
+        let tables: Vec<&str> = list("tables").iter().filter_map(Value::as_str).collect();
+        return format!("SQL on {}", tables.join(", "));
+    };
+    let columns: Vec<&str> =
+        list("columns").iter().filter_map(|column| column["name"].as_str()).collect();
+    let op = change["op"].as_str().unwrap_or("change");
+    if columns.is_empty() {
+        format!("{op} {table}")
+    } else {
+        format!("{op} {table} ({})", columns.join(", "))
+    }
+}
+
+fn shapes(changes: &[Value]) -> Vec<String> {
+    let mut shapes: Vec<String> = changes.iter().take(SHAPES_MAX).map(shape).collect();
+    if changes.len() > SHAPES_MAX {
+        shapes.push(format!("{} more", changes.len() - SHAPES_MAX));
+    }
+    shapes
+}
+
 /// The group that another one is parked behind, if that still is there.
 fn builds_on(groups: &[ParkedGroup], group: &ParkedGroup) -> Option<u64> {
     let lsn = group.depends_on?;
@@ -28,6 +56,7 @@ pub(super) fn in_short(groups: &[ParkedGroup], group: &ParkedGroup) -> Value {
         "id": group.lsn.0,
         "builds_on": builds_on(groups, group),
         "tables": tables,
+        "changes": shapes(changes),
         "reason": group.reason,
     })
 }
@@ -69,5 +98,27 @@ pub(super) fn push_value(reply: &mut Reply<'_>, value: &Value) {
             Some(number) => reply.integer(number),
             None => reply.bulk(value.to_string().as_bytes()),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_shows_what_changes_without_keys_and_values() {
+        let change = json!({
+            "op": "update", "table": "customers", "key": {"id": "7"},
+            "columns": [{"name": "visits", "add": "1"}, {"name": "email", "set": "a@b.c"}],
+        });
+        let delete = json!({ "op": "delete", "table": "orders", "key": {"id": "8"} });
+        let sql =
+            json!({ "sql": "UPDATE t SET v = $1", "parameters": ["x"], "tables": ["t", "u"] });
+        let all = [change, delete, sql];
+        assert_eq!(
+            shapes(&all),
+            ["update customers (visits, email)", "delete orders", "SQL on t, u"]
+        );
+        assert_eq!(shapes(&vec![all[1].clone(); 8])[5], "3 more");
     }
 }

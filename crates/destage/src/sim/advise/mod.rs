@@ -53,8 +53,8 @@ pub(crate) struct AdviseArgs {
     )]
     flash: Option<Bytes>,
 
-    /// Of rows, the memory for them, half of it for buffered writes; of volumes, RAM of the clients before the flash, such as
-    /// their page cache. 1M to 16T.
+    /// Of rows, the memory for them, half of it for buffered writes; of volumes, RAM of the clients in front of the flash, such
+    /// as their page cache. 1M to 16T.
     #[arg(
         long,
         value_parser = |s: &str| bytes(s, "1M", "16T"),

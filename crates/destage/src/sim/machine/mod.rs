@@ -88,7 +88,7 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_parser = word::<Architecture>, value_name = "NAME")]
     architecture: Option<Architecture>,
 
-    /// Hosts before the filer, each with its own caches; what one writes, the others drop.
+    /// Hosts in front of the filer, each with its own caches; what one writes, the others drop.
     #[arg(long, value_name = "N")]
     hosts: Option<u16>,
 
