@@ -82,7 +82,7 @@ fn while_the_origin_is_away_what_has_ended_is_known_to_have() {
 fn a_row_that_another_program_has_end_earlier_is_not_deleted_under_a_copy_that_is_seen() {
     let mut world = World::new(&[(1, "b", Some(9 * START))]);
     assert_eq!(world.told("HGET item:1 tag"), "$1 b");
-    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some((START - 5).to_string());
+    world.model.rows.get_mut(&1).unwrap()[ENDS] = Some((START / 2).to_string());
     while world.looked == 0 {
         world.run(1_000);
     }
