@@ -282,7 +282,7 @@ impl Engine {
                 txn: &mut txn,
                 fields: &self.config.fields,
                 now: self.now,
-                agreed_ms: self.freshness.sweep.agreed_ms(self.now),
+                agreed_ms: self.freshness.sweep().agreed_ms(self.now),
                 expiries: self.freshness.expiries(),
                 places: self.sessions.set_places(),
             };

@@ -263,12 +263,12 @@ impl Engine {
 
     /// No further rows are looked for: the server ends.
     pub(crate) fn stop_ending(&mut self) {
-        self.freshness.sweep.is_stopped = true;
+        self.freshness.sweep_mut().is_stopped = true;
     }
 
     /// Adds what is to be seen of rows that end.
     pub(super) fn report_ended(&self) -> Option<EndedReport> {
-        self.freshness.sweep.report()
+        self.freshness.sweep().report()
     }
 
     /// Whether groups may be written of which no client is in need: nothing is at a limit, and the origin takes them.
@@ -289,25 +289,25 @@ impl Engine {
 
     /// Asks the origin for the next rows that have ended, if it is time to.
     pub(super) fn look_for_ended(&mut self) {
-        if self.freshness.sweep.next_timeout().is_none_or(|due| due > self.now) {
+        if self.freshness.sweep().next_timeout().is_none_or(|due| due > self.now) {
             return;
         }
         // What was found last is to be gone before it is looked for again.
-        let is_first = self.freshness.sweep.at == 0 && self.freshness.sweep.after.is_none();
-        let is_early = is_first && self.core.decided() < self.freshness.sweep.last;
+        let is_first = self.freshness.sweep().at == 0 && self.freshness.sweep().after.is_none();
+        let is_early = is_first && self.core.decided() < self.freshness.sweep().last;
         if is_early || self.core.undecided() > BACKLOG_MAX || !self.may_end() {
-            self.freshness.sweep.due = self.now + AGAIN_AFTER;
+            self.freshness.sweep_mut().due = self.now + AGAIN_AFTER;
             return;
         }
         if is_first {
-            self.freshness.sweep.begin_round();
+            self.freshness.sweep_mut().begin_round();
         }
-        self.freshness.sweep.questions += 1;
-        self.freshness.sweep.asked = Some((self.freshness.sweep.questions, self.now));
+        self.freshness.sweep_mut().questions += 1;
+        self.freshness.sweep_mut().asked = Some((self.freshness.sweep_mut().questions, self.now));
         self.jobs.push(Io::Ended {
-            request: self.freshness.sweep.questions,
-            table: self.freshness.sweep.tables[self.freshness.sweep.at],
-            after: self.freshness.sweep.after.clone(),
+            request: self.freshness.sweep().questions,
+            table: self.freshness.sweep().tables[self.freshness.sweep().at],
+            after: self.freshness.sweep().after.clone(),
             times: [milliseconds(self.now) - MARGIN_MS, MARGIN_MS],
             limit: PAGE,
         });
@@ -315,27 +315,29 @@ impl Engine {
 
     /// Keys of rows that have ended came, or not.
     pub(super) fn take_ended(&mut self, request: u64, result: Result<EndedKeys, OriginError>) {
-        let asked = self.freshness.sweep.asked.take_if(|(asked, _)| *asked == request);
+        let asked = self.freshness.sweep_mut().asked.take_if(|(asked, _)| *asked == request);
         let Some((_, asked_at)) = asked else { return };
         let schema = self.schema.clone();
-        let table = schema.table(self.freshness.sweep.tables[self.freshness.sweep.at]);
+        let table = schema.table(self.freshness.sweep().tables[self.freshness.sweep().at]);
         match result {
             Err(error) => {
                 self.measured.read_failed(self.now, &table.name, &error);
                 // Another table may be asked for meanwhile.
-                self.freshness.sweep.next_table();
-                self.freshness.sweep.due = self.now + ROUND_EVERY;
+                self.freshness.sweep_mut().next_table();
+                self.freshness.sweep_mut().due = self.now + ROUND_EVERY;
             }
             Ok(page) => {
                 self.measured.origin_works(Way::Read);
                 let times = [asked_at, self.now].map(milliseconds);
-                let known_ms = self.freshness.sweep.skew_ms;
+                let known_ms = self.freshness.sweep().skew_ms;
                 self.clock_is_ahead(ahead_ms(times, page.clock_ms, known_ms));
                 let is_last = page.keys.len() < PAGE;
                 let is_through = self.end_rows(table, &page);
-                self.freshness.sweep.due = match () {
+                self.freshness.sweep_mut().due = match () {
                     () if !is_through => self.now + AGAIN_AFTER,
-                    () if is_last && self.freshness.sweep.next_table() => self.now + ROUND_EVERY,
+                    () if is_last && self.freshness.sweep_mut().next_table() => {
+                        self.now + ROUND_EVERY
+                    }
                     () => self.now,
                 };
             }
@@ -355,7 +357,7 @@ impl Engine {
             // Another program has made it end earlier: clients are to see that before it goes.
             let is_stale = unit.is_some_and(|unit| self.is_seen(table, unit));
             if *is_referenced {
-                self.freshness.sweep.keeping += 1;
+                self.freshness.sweep_mut().keeping += 1;
             } else if !is_dirty {
                 if !self.may_end() {
                     return false;
@@ -367,7 +369,7 @@ impl Engine {
                     self.invalidate(unit);
                 }
             }
-            self.freshness.sweep.after = Some(key.clone());
+            self.freshness.sweep_mut().after = Some(key.clone());
         }
         true
     }
@@ -381,13 +383,13 @@ impl Engine {
         }
         let mut session = Session::default();
         self.append_group(&mut session, &[], Access::Back);
-        self.freshness.sweep.last = session.last_write;
-        self.freshness.sweep.ended += 1;
+        self.freshness.sweep_mut().last = session.last_write;
+        self.freshness.sweep_mut().ended += 1;
     }
 
     /// The clocks were compared: this one is ahead of the origin's by so much; negative: behind. Tells of it if it is much.
     pub(crate) fn clock_is_ahead(&mut self, ahead_ms: i64) {
-        let sweep = &mut self.freshness.sweep;
+        let sweep = self.freshness.sweep_mut();
         sweep.skew_ms = ahead_ms;
         let is_much = ahead_ms.saturating_abs() > SKEW_MS_MAX;
         if is_much && !sweep.is_skew_told {

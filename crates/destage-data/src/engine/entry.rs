@@ -93,9 +93,10 @@ impl Engine {
     }
 
     /// The users from now on. Whoever has lost a right, or the password by which it came, is disconnected; how many were.
-    pub(crate) fn set_users(&mut self, now: Time, users: Arc<Users>) -> usize {
+    /// `key` is random, and kept from the first time.
+    pub(crate) fn set_users(&mut self, now: Time, users: Arc<Users>, key: [u8; 32]) -> usize {
         self.now = self.now.max(now);
-        let turned_out = self.take_users(users);
+        let turned_out = self.take_users(users, key);
         self.pump();
         self.run_ready();
         turned_out

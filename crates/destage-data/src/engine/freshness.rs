@@ -32,7 +32,7 @@ pub(super) struct Freshness {
     /// Whether the origin tells what others change.
     listening: Listening,
     /// Rows that have ended.
-    pub(super) sweep: Sweep,
+    sweep: Sweep,
 }
 
 impl Freshness {
@@ -46,6 +46,16 @@ impl Freshness {
             listening: Listening::default(),
             sweep,
         }
+    }
+
+    /// The search for rows that have ended.
+    pub(super) fn sweep(&self) -> &Sweep {
+        &self.sweep
+    }
+
+    /// The same, to go on with it.
+    pub(super) fn sweep_mut(&mut self) -> &mut Sweep {
+        &mut self.sweep
     }
 
     /// When something is to be looked at next.

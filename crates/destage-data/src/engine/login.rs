@@ -21,7 +21,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// Different passwords that are looked at at a time: of one address, and of all.
 const LOOKS_OF_ADDRESS_MAX: usize = 8;
@@ -186,17 +185,17 @@ impl Logins {
 impl Engine {
     /// Whether clients have to say who they are.
     pub(super) fn asks_for_password(&self) -> bool {
-        self.config.auth.is_asked_for() || self.sessions.logins.users.is_some()
+        self.config.auth.is_asked_for() || self.sessions.logins().users.is_some()
     }
 
     /// Whether the user default has a password: that of the settings, or one of the file.
     pub(super) fn has_default_password(&self) -> bool {
-        self.config.auth.is_asked_for() || self.sessions.logins.user(DEFAULT.as_bytes()).is_some()
+        self.config.auth.is_asked_for() || self.sessions.logins().user(DEFAULT.as_bytes()).is_some()
     }
 
     /// The users of the file, if there is one.
     pub(super) fn users(&self) -> Option<&Arc<Users>> {
-        self.sessions.logins.users.as_ref()
+        self.sessions.logins().users.as_ref()
     }
 
     /// Lets the client in if it knows the password; HELLO goes on with `then` if that takes a while.
@@ -213,7 +212,7 @@ impl Engine {
     ) -> Result<LoggedIn, ReplyError> {
         let from = session.from.map(|from| from.ip());
         let is_default = user == DEFAULT.as_bytes();
-        if self.sessions.logins.users.is_none() || is_default && self.config.auth.is_asked_for() {
+        if self.sessions.logins().users.is_none() || is_default && self.config.auth.is_asked_for() {
             return match self.config.auth.check(self.now, from, !is_default, password) {
                 Verdict::Right => {
                     session.authenticate();
@@ -230,16 +229,18 @@ impl Engine {
             self.config.auth.was_wrong(self.now, from, guess(user, password));
             return Err(WRONG);
         }
-        let found = self.sessions.logins.user(user).cloned();
-        let quick = self.sessions.logins.quick_of(found.as_deref(), password);
-        let known = quick.iter().position(|quick| self.sessions.logins.known.all.contains(quick));
+        let found = self.sessions.logins().user(user).cloned();
+        let quick = self.sessions.logins().quick_of(found.as_deref(), password);
+        let known = quick.iter().position(|quick| self.sessions.logins().known.all.contains(quick));
         if let (Some(place), Some(user)) = (known, found) {
             let hash = user.passwords()[place].0.clone();
             session.log_in(Login { user, hash });
             return Ok(LoggedIn::Now);
         }
         let request = self.asking.request_id(client.0);
-        if let Some(job) = self.sessions.logins.look(request, (user, password), quick, from)? {
+        if let Some(job) =
+            self.sessions.logins_mut().look(request, (user, password), quick, from)?
+        {
             self.jobs.push(Io::CheckPassword(job));
         }
         session.waiting = Some(Waiting::Job { request, job: Job::LogIn(then.cloned()) });
@@ -252,19 +253,19 @@ impl Engine {
         id: u64,
         place: Option<usize>,
     ) -> Option<(Option<Login>, Vec<RequestId>)> {
-        let look = self.sessions.logins.looks.remove(&id)?;
+        let look = self.sessions.logins_mut().looks.remove(&id)?;
         if place.is_none() {
             self.config.auth.was_wrong(self.now, look.from, look.guess);
         }
-        let login = place.and_then(|place| self.sessions.logins.confirm(&look, place));
+        let login = place.and_then(|place| self.sessions.logins_mut().confirm(&look, place));
         Some((login, look.asked_by))
     }
 
-    /// The users from now on. Whoever has lost a right, or the password by which it came, is disconnected; how many were.
-    pub(super) fn take_users(&mut self, users: Arc<Users>) -> usize {
-        if self.sessions.logins.users.is_none() {
-            let halves = [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()];
-            self.sessions.logins.key.copy_from_slice(halves.as_flattened());
+    /// The users from now on. Whoever has lost a right, or the password by which it came, is disconnected; how many were. The
+    /// first time the key is taken that makes the quick hashes those of this process.
+    pub(super) fn take_users(&mut self, users: Arc<Users>, key: [u8; 32]) -> usize {
+        if self.sessions.logins().users.is_none() {
+            self.sessions.logins_mut().key = key;
         }
         let mut turned_out = Vec::new();
         for (client, session) in self.sessions.iter_mut() {
@@ -277,7 +278,7 @@ impl Engine {
                 None => turned_out.push(client),
             }
         }
-        self.sessions.logins.users = Some(users);
+        self.sessions.logins_mut().users = Some(users);
         for &client in &turned_out {
             self.turn_away(client);
         }
@@ -287,7 +288,8 @@ impl Engine {
     /// As if the client had sent the user's first password.
     #[cfg(test)]
     pub(super) fn let_in(&mut self, client: ClientId, name: &str) {
-        let user = self.sessions.logins.user(name.as_bytes()).expect("there is this user").clone();
+        let user =
+            self.sessions.logins().user(name.as_bytes()).expect("there is this user").clone();
         let hash = user.passwords()[0].0.clone();
         self.sessions.get_mut(client).expect("it is connected").log_in(Login { user, hash });
     }

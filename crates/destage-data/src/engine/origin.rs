@@ -124,7 +124,7 @@ impl Engine {
             Ok(applied) => {
                 self.measured.origin_works(Way::Write);
                 self.measured.batch_applied(self.now, stamps, count, applied);
-                self.freshness.sweep.refused(self.now, applied.kept);
+                self.freshness.sweep_mut().refused(self.now, applied.kept);
                 self.undecided.forget_reasons(&lsns);
                 Ok(())
             }

@@ -51,7 +51,7 @@ pub(super) struct Sessions {
     /// What they may name by its digest.
     scripts: Scripts,
     /// Who logs in.
-    pub(super) logins: Logins,
+    logins: Logins,
     monitors: Monitors,
 }
 
@@ -220,6 +220,16 @@ impl Sessions {
     /// The place that a cursor stands for, unless that is forgotten.
     pub(super) fn place_of(&self, cursor: u64) -> Option<&Scan> {
         self.cursors.get(cursor)
+    }
+
+    /// Who logs in.
+    pub(super) fn logins(&self) -> &Logins {
+        &self.logins
+    }
+
+    /// The same, to change it.
+    pub(super) fn logins_mut(&mut self) -> &mut Logins {
+        &mut self.logins
     }
 
     /// Where scans of sets go on.

@@ -174,7 +174,7 @@ impl Server {
         shell.serve_admin(&mut reserved, control, auth, &settings.admin_hosts)?;
         let mut passwords = None;
         if let Some(file) = &settings.users {
-            engine.set_users(clock.now(), file.now());
+            engine.set_users(clock.now(), file.now(), users::key());
             passwords = Some(users::passwords(outbox.clone()).map_err(internal)?);
         }
         let hangups = match host {

@@ -24,6 +24,14 @@ pub(super) fn passwords(outbox: Outbox) -> io::Result<Sender<PasswordJob>> {
     Ok(sender)
 }
 
+/// Makes the quick hashes of passwords those of this process.
+pub(super) fn key() -> [u8; 32] {
+    let mut key = [0; 32];
+    let halves = [uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes()];
+    key.copy_from_slice(halves.as_flattened());
+    key
+}
+
 /// Reads the file again, too.
 pub(super) fn rereading(mut file: UsersFile, outbox: Outbox, mut settings: Reread) -> Reread {
     Box::new(move |apply| {
@@ -31,7 +39,7 @@ pub(super) fn rereading(mut file: UsersFile, outbox: Outbox, mut settings: Rerea
             Err(error) => tracing::error!(%error, "SIGHUP: the users stay as they are"),
             Ok(users) => outbox.send(Event::Control(Box::new(move |engine| {
                 let count = users.iter().len();
-                let disconnected = engine.set_users(engine.now(), users);
+                let disconnected = engine.set_users(engine.now(), users, key());
                 tracing::info!(users = count, disconnected, "SIGHUP: the users were read again");
             }))),
         }

@@ -23,7 +23,7 @@ fn script(text: &str) -> Script {
             engine
         },
     );
-    script.engine.set_users(script.now, users(text));
+    script.engine.set_users(script.now, users(text), [7; 32]);
     script
 }
 
@@ -55,7 +55,10 @@ fn whoever_is_turned_away_leaves_no_time_behind_for_the_next_one_with_its_number
             client
         });
     assert!(!script.engine.sessions.is_free_of_deadlines(), "they wait");
-    assert_eq!(script.engine.set_users(script.now, users("user bob on read ~* HASH")), gone.len());
+    assert_eq!(
+        script.engine.set_users(script.now, users("user bob on read ~* HASH"), [7; 32]),
+        gone.len()
+    );
     assert!(script.engine.sessions.is_free_of_deadlines());
     script.turn();
     script.sync();

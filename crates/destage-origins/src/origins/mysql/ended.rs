@@ -9,6 +9,7 @@ use crate::origins::bound::Bound;
 use crate::origins::quote::join;
 use crate::schema::{Schema, Table};
 use crate::ttl::{cutoff_of, is_referenced};
+use destage_core::Fault;
 
 const CLOCK: &str =
     "SELECT timestampdiff(MICROSECOND, '1970-01-01 00:00:00', utc_timestamp(6)) DIV 1000";
@@ -18,7 +19,7 @@ impl MysqlReader {
         let rows = self.connection.rows("read the clock", CLOCK)?;
         let text = rows.first().and_then(|row| row.first()?.as_deref());
         let clock = text.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        Ok(clock.unwrap_or(0))
+        clock.ok_or_else(|| OriginError::new(Fault::Unavailable, "its clock told no time"))
     }
 
     /// Has a deletion explained, which takes the right to it. The catalogue tells that right only of what was granted to the

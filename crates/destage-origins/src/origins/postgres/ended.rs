@@ -8,6 +8,7 @@ use crate::contract::{EndedKeys, OriginError};
 use crate::origins::quote::join;
 use crate::schema::{Schema, Table};
 use crate::ttl::{Ttl, cutoff_of, is_referenced};
+use destage_core::Fault;
 use tokio_postgres::types::Type;
 
 const CLOCK: &str = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::int8";
@@ -15,7 +16,8 @@ const CLOCK: &str = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000):
 impl PostgresReader {
     pub(super) fn read_clock(&mut self) -> Result<i64, OriginError> {
         let rows = self.rows("read the clock", CLOCK, &[], &[], 1)?;
-        Ok(rows.first().map_or(0, |row| row.get(0)))
+        let clock = rows.first().and_then(|row| row.try_get(0).ok());
+        clock.ok_or_else(|| OriginError::new(Fault::Unavailable, "its clock told no time"))
     }
 
     pub(super) fn read_ended(
