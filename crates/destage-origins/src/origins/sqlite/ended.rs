@@ -1,9 +1,9 @@
 //! Rows that have ended: their keys, and the clock.
 
 use super::error::classify;
-use super::reader::names;
+use super::reader::{bind_key, key_of, names};
 use super::types;
-use crate::cells::{self, Cell};
+use crate::cells::Cell;
 use crate::contract::{EndedKeys, OriginError};
 use crate::origins::quote::join;
 use crate::schema::{Column, Schema, Table};
@@ -74,18 +74,11 @@ fn read_keys(
     let mut statement = connection.prepare_cached(&sql)?;
     statement.raw_bind_parameter(1, i64::try_from(limit).unwrap_or(i64::MAX))?;
     types::bind(&mut statement, 2, &column.ty, Cell::Value(cutoff))?;
-    let after = after.into_iter().flat_map(cells::Reader::new);
-    for (i, (column, cell)) in table.key().iter().zip(after).enumerate() {
-        types::bind(&mut statement, i + 3, &column.ty, cell)?;
-    }
+    bind_key(&mut statement, 3, table, after)?;
     let mut keys = Vec::new();
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
-        let mut key = Vec::new();
-        for column in 0..table.key_len {
-            types::push_value(&mut key, row.get_ref(column)?);
-        }
-        keys.push((key.into_boxed_slice(), row.get(table.key_len)?));
+        keys.push((key_of(row, table)?, row.get(table.key_len)?));
     }
     Ok(keys)
 }

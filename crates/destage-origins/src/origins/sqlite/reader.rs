@@ -10,7 +10,7 @@ use crate::origins::quote::join;
 use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::{DomainId, Lsn};
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,20 +216,36 @@ fn scan_keys(
     );
     let mut statement = connection.prepare_cached(&sql)?;
     statement.raw_bind_parameter(1, i64::try_from(limit).unwrap_or(i64::MAX))?;
-    let after = after.into_iter().flat_map(cells::Reader::new);
-    for (i, (column, cell)) in table.key().iter().zip(after).enumerate() {
-        types::bind(&mut statement, i + 2, &column.ty, cell)?;
-    }
+    bind_key(&mut statement, 2, table, after)?;
     let mut keys = Vec::new();
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
-        let mut key = Vec::new();
-        for column in 0..table.key_len {
-            types::push_value(&mut key, row.get_ref(column)?);
-        }
-        keys.push(key.into_boxed_slice());
+        keys.push(key_of(row, table)?);
     }
     Ok(keys)
+}
+
+/// Binds the columns of a key, if there is one, from this parameter on.
+pub(super) fn bind_key(
+    statement: &mut rusqlite::Statement<'_>,
+    first: usize,
+    table: &Table,
+    key: Option<&[u8]>,
+) -> rusqlite::Result<()> {
+    let cells = key.into_iter().flat_map(cells::Reader::new);
+    for (i, (column, cell)) in table.key().iter().zip(cells).enumerate() {
+        types::bind(statement, first + i, &column.ty, cell)?;
+    }
+    Ok(())
+}
+
+/// The key that a row begins with.
+pub(super) fn key_of(row: &Row<'_>, table: &Table) -> rusqlite::Result<Box<[u8]>> {
+    let mut key = Vec::new();
+    for column in 0..table.key_len {
+        types::push_value(&mut key, row.get_ref(column)?);
+    }
+    Ok(key.into_boxed_slice())
 }
 
 fn range_rows(
