@@ -5,7 +5,7 @@
 
 use crate::cells::{Cell, Reader};
 use crate::error::OriginError;
-use crate::schema::{Column, Schema, Table};
+use crate::schema::{Column, Schema, Table, TableId};
 use crate::settings::TableSettings;
 use crate::value::{ColumnType, MysqlType};
 use destage_core::Fault;
@@ -415,17 +415,31 @@ impl Schema {
     }
 }
 
-/// By which column and up to which time rows of a table are looked for that have ended: `cutoff_ms` by the clock here, and
-/// `margin_ms` ago by the origin's.
-pub(crate) fn cutoff_of(
-    table: &Table,
-    [cutoff_ms, margin_ms]: [i64; 2],
+/// Which rows are asked for that have ended.
+#[derive(Clone, Debug)]
+pub struct EndedAsk {
+    /// The table.
+    pub table: TableId,
+    /// Keys greater than this one, in the order of `scan`.
+    pub after: Option<Box<[u8]>>,
+    /// They ended at this time or before, in milliseconds since 1970.
+    pub cutoff_ms: i64,
+    /// And so long ago or longer by the origin's clock, in milliseconds.
+    pub margin_ms: i64,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// By which column and up to which time rows of a table are looked for that have ended, while the origin's clock is that.
+pub(crate) fn cutoff_of<'a>(
+    table: &'a Table,
+    ask: &EndedAsk,
     clock_ms: i64,
-) -> Result<(&Ttl, i64, Vec<u8>), OriginError> {
+) -> Result<(&'a Ttl, i64, Vec<u8>), OriginError> {
     let refuse = |why: String| OriginError::new(Fault::Denied, why);
     let ttl = table.ttl.as_ref();
     let ttl = ttl.ok_or_else(|| refuse(format!("the rows of {} do not end", table.name)))?;
-    let cutoff_ms = cutoff_ms.min(clock_ms.saturating_sub(margin_ms));
+    let cutoff_ms = ask.cutoff_ms.min(clock_ms.saturating_sub(ask.margin_ms));
     let cutoff = ttl.cutoff(cutoff_ms).map_err(refuse)?;
     Ok((ttl, cutoff_ms, cutoff))
 }

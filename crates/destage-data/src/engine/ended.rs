@@ -20,7 +20,7 @@ use super::txn::Update;
 use super::{Engine, Io};
 use crate::cells::{Cell, Reader};
 use crate::change::{Op, Set};
-use crate::origins::{EndedKeys, OriginError};
+use crate::origins::{EndedAsk, EndedKeys, OriginError};
 use crate::resp::{Reply, ReplyError};
 use crate::schema::{Schema, Table, TableId};
 use crate::ttl::Ttl;
@@ -304,13 +304,15 @@ impl Engine {
         }
         self.freshness.sweep_mut().questions += 1;
         self.freshness.sweep_mut().asked = Some((self.freshness.sweep_mut().questions, self.now));
-        self.jobs.push(Io::Ended {
-            request: self.freshness.sweep().questions,
-            table: self.freshness.sweep().tables[self.freshness.sweep().at],
-            after: self.freshness.sweep().after.clone(),
-            times: [milliseconds(self.now) - MARGIN_MS, MARGIN_MS],
+        let sweep = self.freshness.sweep();
+        let ask = EndedAsk {
+            table: sweep.tables[sweep.at],
+            after: sweep.after.clone(),
+            cutoff_ms: milliseconds(self.now) - MARGIN_MS,
+            margin_ms: MARGIN_MS,
             limit: PAGE,
-        });
+        };
+        self.jobs.push(Io::Ended { request: sweep.questions, ask });
     }
 
     /// Keys of rows that have ended came, or not.

@@ -1,7 +1,7 @@
 //! What goes to the threads that do I/O: jobs, the groups of a batch, rows to be fetched.
 
 use super::login::PasswordJob;
-use crate::origins::{GroupRef, Mark, ParkedGroup, Watermarks};
+use crate::origins::{EndedAsk, GroupRef, Mark, ParkedGroup, Watermarks};
 use crate::schema::TableId;
 use destage_core::{BatchId, Lsn, Span, StopReason, UnitId};
 
@@ -55,14 +55,8 @@ pub enum Io {
     Ended {
         /// Which question this is.
         request: u64,
-        /// The table.
-        table: TableId,
-        /// Keys greater than this one.
-        after: Option<Box<[u8]>>,
-        /// Ended by this time of this host's clock, and so long ago by the origin's, in milliseconds.
-        times: [i64; 2],
-        /// At most so many.
-        limit: usize,
+        /// Which rows.
+        ask: EndedAsk,
     },
     /// Reserve keys, then [`super::Engine::keys_reserved`].
     NextKeys {

@@ -429,9 +429,8 @@ impl Server {
             Io::Scan { request, table, after, limit } => {
                 self.reads.send(ReadJob::Scan { request, table, after, limit }).expect(alive);
             }
-            Io::Ended { request, table, after, times, limit } => {
-                let job = ReadJob::Ended { request, table, after, times, limit };
-                self.reads.send(job).expect(alive);
+            Io::Ended { request, ask } => {
+                self.reads.send(ReadJob::Ended { request, ask }).expect(alive);
             }
             Io::NextKeys { request, table, count } => {
                 self.reads.send(ReadJob::NextKeys { request, table, count }).expect(alive);

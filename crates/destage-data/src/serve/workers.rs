@@ -7,8 +7,8 @@ use crate::collection;
 use crate::derived::{Queries, Query};
 use crate::engine::{DOMAIN, FetchJob, Groups};
 use crate::origins::{
-    ALL_DOMAINS, Applied, GroupRef, Mark, Origin, OriginError, ParkedGroup, Reader, Snapshot,
-    Stage, Watermarks, WriteClaim, Writer,
+    ALL_DOMAINS, Applied, EndedAsk, GroupRef, Mark, Origin, OriginError, ParkedGroup, Reader,
+    Snapshot, Stage, Watermarks, WriteClaim, Writer,
 };
 use crate::schema::{Schema, TableId};
 use destage_core::{BatchId, Fault, Lsn};
@@ -339,7 +339,7 @@ impl Packed {
 pub(super) enum ReadJob {
     Fetch(Vec<FetchJob>),
     Scan { request: u64, table: TableId, after: Option<Box<[u8]>>, limit: usize },
-    Ended { request: u64, table: TableId, after: Option<Box<[u8]>>, times: [i64; 2], limit: usize },
+    Ended { request: u64, ask: EndedAsk },
     NextKeys { request: u64, table: TableId, count: u32 },
     Query { job: u64, query: usize, values: Box<[u8]>, until: Instant },
 }
@@ -386,10 +386,8 @@ impl Fetcher {
                 let result = self.with_reader(|r| r.scan(table, after.as_deref(), limit));
                 Event::Scanned { request, result }
             }
-            ReadJob::Ended { request, table, after, times, limit } => {
-                let table = schema.table(table);
-                let after = after.as_deref();
-                let result = self.with_reader(|r| r.ended(&schema, table, after, times, limit));
+            ReadJob::Ended { request, ask } => {
+                let result = self.with_reader(|reader| reader.ended(&schema, &ask));
                 Event::Ended { request, result }
             }
             ReadJob::NextKeys { request, table, count } => {

@@ -5,6 +5,7 @@ use crate::collection::Edge;
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::error::OriginError;
 use crate::schema::{Schema, Table};
+use crate::ttl::EndedAsk;
 use destage_core::{DomainId, Fault, Lsn};
 use std::time::Duration;
 
@@ -155,20 +156,11 @@ pub trait Reader: Send {
         Ok(())
     }
 
-    /// Up to `limit` encoded keys greater than `after`, in the order of `scan`, of rows of a table that ended at `cutoff_ms`
-    /// or before, and by the origin's clock `margin_ms` ago or before.
+    /// The encoded keys of rows that have ended, in the order of `scan`.
     ///
     /// # Errors
     /// As for `clock_ms`.
-    fn ended(
-        &mut self,
-        schema: &Schema,
-        table: &Table,
-        after: Option<&[u8]>,
-        [cutoff_ms, margin_ms]: [i64; 2],
-        limit: usize,
-    ) -> Result<EndedKeys, OriginError> {
-        let _ = (schema, table, after, cutoff_ms, margin_ms, limit);
+    fn ended(&mut self, _schema: &Schema, _ask: &EndedAsk) -> Result<EndedKeys, OriginError> {
         Err(no_ends())
     }
 

@@ -177,11 +177,7 @@ fn what_cannot_end_is_refused_with_the_reason() {
         (&|table| table.columns[1].generated = true, "column ends", "computed by the origin"),
         (&|table| table.columns[1].structural = true, "column ends", "constraint"),
         (&|table| table.columns[1].ty = ColumnType::Date, "column ends", "takes a timestamp"),
-        (
-            &|table| table.class.cascades_to.push(crate::schema::TableId(0)),
-            "column ends",
-            "ON DELETE",
-        ),
+        (&|table| table.class.cascades_to.push(TableId(0)), "column ends", "ON DELETE"),
         (&|table| table.class.opaque = Some("a trigger".into()), "column ends", "triggers"),
         (
             &|table| table.columns[1].ty = ColumnType::Int { min: 0, max: 1 << 31 },

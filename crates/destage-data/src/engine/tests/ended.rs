@@ -254,10 +254,11 @@ impl World {
                 }
                 self.engine.parked(self.now, lsn, result);
             }
-            Io::Ended { request, after, times, limit, .. } => {
+            Io::Ended { request, ask } => {
                 self.looked += 1;
-                let after = after.map(|key| shop::key_of(&key));
-                let page = self.model.look(after, times, limit, self.ms());
+                let after = ask.after.map(|key| shop::key_of(&key));
+                let times = [ask.cutoff_ms, ask.margin_ms];
+                let page = self.model.look(after, times, ask.limit, self.ms());
                 let result = if self.is_away { away().map(|_| page) } else { Ok(page) };
                 self.engine.ended(self.now, request, result);
             }

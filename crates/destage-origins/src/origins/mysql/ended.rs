@@ -4,7 +4,7 @@ use super::literal::selected;
 use super::reader::{MysqlReader, encoded_row, ordered, push_after, qualified};
 use super::statements::push_ended;
 use crate::cells::Cell;
-use crate::contract::{EndedKeys, OriginError};
+use crate::contract::{EndedAsk, EndedKeys, OriginError};
 use crate::origins::bound::Bound;
 use crate::origins::quote::join;
 use crate::schema::{Schema, Table};
@@ -32,13 +32,11 @@ impl MysqlReader {
     pub(super) fn read_ended(
         &mut self,
         schema: &Schema,
-        table: &Table,
-        after: Option<&[u8]>,
-        times: [i64; 2],
-        limit: usize,
+        ask: &EndedAsk,
     ) -> Result<EndedKeys, OriginError> {
+        let (table, limit) = (schema.table(ask.table), ask.limit);
         let clock_ms = self.read_clock()?;
-        let (ttl, cutoff_ms, cutoff) = cutoff_of(table, times, clock_ms)?;
+        let (ttl, cutoff_ms, cutoff) = cutoff_of(table, ask, clock_ms)?;
         let (column, key) = (&table.columns[ttl.column], table.key());
         let orders: Vec<String> =
             key.iter().map(|c| ordered(&qualified(c.sql_name.clone()), c)).collect();
@@ -50,7 +48,7 @@ impl MysqlReader {
         );
         let name = qualified(column.sql_name.clone());
         push_ended(&mut sql, &name, (table, column), Cell::Value(&cutoff))?;
-        if let Some(after) = after {
+        if let Some(after) = ask.after.as_deref() {
             sql.push_str(" AND ");
             push_after(&mut sql, &orders, key, after)?;
         }

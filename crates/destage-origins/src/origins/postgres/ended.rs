@@ -4,7 +4,7 @@ use super::reader::{PostgresReader, encoded_row, key_names, ordered, unnest};
 use super::statements::{has_ended, key_arrays, key_types};
 use super::wire::{Array, Form, casted, selected};
 use crate::cells::Cell;
-use crate::contract::{EndedKeys, OriginError};
+use crate::contract::{EndedAsk, EndedKeys, OriginError};
 use crate::origins::quote::join;
 use crate::schema::{Schema, Table};
 use crate::ttl::{Ttl, cutoff_of, is_referenced};
@@ -23,13 +23,11 @@ impl PostgresReader {
     pub(super) fn read_ended(
         &mut self,
         schema: &Schema,
-        table: &Table,
-        after: Option<&[u8]>,
-        times: [i64; 2],
-        limit: usize,
+        ask: &EndedAsk,
     ) -> Result<EndedKeys, OriginError> {
+        let (table, limit) = (schema.table(ask.table), ask.limit);
         let clock_ms = self.read_clock()?;
-        let (ttl, cutoff_ms, cutoff) = cutoff_of(table, times, clock_ms)?;
+        let (ttl, cutoff_ms, cutoff) = cutoff_of(table, ask, clock_ms)?;
         let column = &table.columns[ttl.column];
         let form = Form::of(&column.ty, false);
         let mut types = vec![Type::INT8_ARRAY, form.array().0];
@@ -38,11 +36,11 @@ impl PostgresReader {
         let mut until = Array::new(form, 1);
         until.push(Cell::Value(&cutoff), column)?;
         let mut params = vec![limited.finish(), until.finish()];
-        if let Some(after) = after {
+        if let Some(after) = ask.after.as_deref() {
             types.extend(key_types(table));
             params.extend(key_arrays(table, std::iter::once(after))?);
         }
-        let sql = ended_sql(schema, table, ttl, after.is_some());
+        let sql = ended_sql(schema, table, ttl, ask.after.is_some());
         let what = format!("look for rows of {} that have ended", table.name);
         // An index over the column or over the key, or none: the server knows best.
         self.connection.prefer_indexes(false)?;

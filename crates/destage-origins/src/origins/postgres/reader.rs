@@ -5,7 +5,9 @@ use super::statements::{key_arrays, key_types, matches};
 use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
-use crate::contract::{EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks};
+use crate::contract::{
+    EndedAsk, EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks,
+};
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::bound::Bound;
 use crate::origins::ledger::parse_watermarks;
@@ -146,15 +148,8 @@ impl Reader for PostgresReader {
         self.read_clock()
     }
 
-    fn ended(
-        &mut self,
-        schema: &Schema,
-        table: &Table,
-        after: Option<&[u8]>,
-        times: [i64; 2],
-        limit: usize,
-    ) -> Result<EndedKeys, OriginError> {
-        self.read_ended(schema, table, after, times, limit)
+    fn ended(&mut self, schema: &Schema, ask: &EndedAsk) -> Result<EndedKeys, OriginError> {
+        self.read_ended(schema, ask)
     }
 
     fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {

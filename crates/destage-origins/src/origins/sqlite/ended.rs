@@ -4,7 +4,7 @@ use super::error::classify;
 use super::reader::{bind_key, key_of, names};
 use super::types;
 use crate::cells::Cell;
-use crate::contract::{EndedKeys, OriginError};
+use crate::contract::{EndedAsk, EndedKeys, OriginError};
 use crate::origins::quote::join;
 use crate::schema::{Column, Schema, Table};
 use crate::ttl::{Ttl, cutoff_of, is_referenced, least_number};
@@ -37,14 +37,12 @@ pub(super) fn clock_ms(connection: &Connection) -> Result<i64, OriginError> {
 pub(super) fn read(
     connection: &Connection,
     schema: &Schema,
-    table: &Table,
-    after: Option<&[u8]>,
-    times: [i64; 2],
-    limit: usize,
+    ask: &EndedAsk,
 ) -> Result<EndedKeys, OriginError> {
+    let table = schema.table(ask.table);
     let clock_ms = clock_ms(connection)?;
-    let (ttl, cutoff_ms, cutoff) = cutoff_of(table, times, clock_ms)?;
-    let keys = read_keys(connection, schema, table, (ttl, &cutoff), after, limit);
+    let (ttl, cutoff_ms, cutoff) = cutoff_of(table, ask, clock_ms)?;
+    let keys = read_keys(connection, schema, (ttl, &cutoff), ask);
     let doing = || format!("cannot look for rows of {} that have ended", table.name);
     let keys = keys.map_err(|error| classify(&error, &doing()))?;
     Ok(EndedKeys { keys, clock_ms, cutoff_ms })
@@ -53,11 +51,10 @@ pub(super) fn read(
 fn read_keys(
     connection: &Connection,
     schema: &Schema,
-    table: &Table,
     (ttl, cutoff): (&Ttl, &[u8]),
-    after: Option<&[u8]>,
-    limit: usize,
+    ask: &EndedAsk,
 ) -> rusqlite::Result<Vec<(Box<[u8]>, bool)>> {
+    let (table, after) = (schema.table(ask.table), ask.after.as_deref());
     let (key, column) = (names(table.key()), &table.columns[ttl.column]);
     // Old tables may hold NULL in their keys; no key reaches those rows.
     let present = table.key().iter().map(|c| format!(" AND {} IS NOT NULL", c.sql_name));
@@ -72,7 +69,7 @@ fn read_keys(
         table.sql_name
     );
     let mut statement = connection.prepare_cached(&sql)?;
-    statement.raw_bind_parameter(1, i64::try_from(limit).unwrap_or(i64::MAX))?;
+    statement.raw_bind_parameter(1, i64::try_from(ask.limit).unwrap_or(i64::MAX))?;
     types::bind(&mut statement, 2, &column.ty, Cell::Value(cutoff))?;
     bind_key(&mut statement, 3, table, after)?;
     let mut keys = Vec::new();

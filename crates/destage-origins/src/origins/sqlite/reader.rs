@@ -4,7 +4,9 @@ use super::error::{classify, refused};
 use super::turns::Turns;
 use super::{ended, query, tables, types};
 use crate::cells::{self, Cell};
-use crate::contract::{EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks};
+use crate::contract::{
+    EndedAsk, EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks,
+};
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::quote::join;
 use crate::schema::{Column, Schema, Table};
@@ -106,15 +108,8 @@ impl Reader for SqliteReader {
         self.read(ended::clock_ms)
     }
 
-    fn ended(
-        &mut self,
-        schema: &Schema,
-        table: &Table,
-        after: Option<&[u8]>,
-        times: [i64; 2],
-        limit: usize,
-    ) -> Result<EndedKeys, OriginError> {
-        self.read(|connection| ended::read(connection, schema, table, after, times, limit))
+    fn ended(&mut self, schema: &Schema, ask: &EndedAsk) -> Result<EndedKeys, OriginError> {
+        self.read(|connection| ended::read(connection, schema, ask))
     }
 
     fn uses(&mut self, query: &Query, schema: &Schema) -> Result<Uses, OriginError> {
