@@ -64,6 +64,11 @@ impl Footprint {
         Self { resident_bytes: Self::of(server).resident_bytes, ..least }
     }
 
+    /// The same with so many open files more.
+    pub(super) fn with_files(self, more: usize) -> Self {
+        Self { files: self.files + more, ..self }
+    }
+
     /// What it takes more than before, if anything. Its memory may have grown by `growth_bytes`.
     pub(super) fn above(&self, before: &Self, growth_bytes: u64) -> Option<String> {
         let more = [

@@ -29,8 +29,10 @@ const LASTS_MAX: Duration = seconds(1_800);
 /// So that what is allowed to take room takes little of it, and a leak shows.
 const CACHE_BYTES: u64 = 4 << 20;
 const DIRTY_BYTES: u64 = 4 << 20;
-/// Connections that read at once for every connection to the origin to be there, and what each reads.
+/// Connections that read at once for every reading connection to the origin to be there, and what each reads.
 const READERS: u64 = 16;
+/// The writing thread opens its second connection when a second batch is under way, which may be long after it was warm.
+const LATE_CONNECTIONS: usize = 1;
 const READS: u64 = 20;
 
 const TAGS: &str = "
@@ -58,7 +60,7 @@ pub(super) fn round(seed: u64) -> Option<i64> {
     // Once all that may happen has happened, the server has whatever it keeps.
     outages(&mut random, &mut origin, &clients);
     clients.rest(&server);
-    let warm = Footprint::settled(&server);
+    let warm = Footprint::settled(&server).with_files(LATE_CONNECTIONS);
     let mut cycles = 1;
     while cycles < 2 || begun.elapsed() < lasts {
         clients.go_on();
