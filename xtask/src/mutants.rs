@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &MutantsArgs) -> Result<bool> {
     }
     // Those that one test program is to notice, one after the other.
     faults.sort_by(|a, b| (a.package(), &a.test).cmp(&(b.package(), &b.test)));
-    let tree = Tree::new()?;
+    let tree = Tree::new(faults.iter().any(|fault| fault.test.is_some()))?;
     let mut verdicts = Vec::new();
     for faults in faults.chunk_by(|a, b| (a.package(), &a.test) == (b.package(), &b.test)) {
         tree.is_sound(faults)?;
@@ -103,8 +103,8 @@ struct Tree {
 }
 
 impl Tree {
-    /// A new one of what is committed; the builds of earlier runs are used again.
-    fn new() -> Result<Self> {
+    /// A new one of what is committed; the builds of earlier runs are used again. With the servers, if they are needed.
+    fn new(needs_servers: bool) -> Result<Self> {
         let home = std::path::absolute(target().join("mutants"));
         let home = home.map_err(|error| format!("failed to find the build folder: {error}"))?;
         let (folder, build) = (home.join("tree"), home.join("build"));
@@ -113,7 +113,7 @@ impl Tree {
         remove(&folder);
         let path = folder.display().to_string();
         git(&["worktree", "add", "--quiet", "--force", "--detach", &path, "HEAD"])?;
-        let environment = Environment::prepare(false, "debug")?;
+        let environment = Environment::prepare(needs_servers, "debug")?;
         Ok(Self { folder, build, environment })
     }
 
@@ -128,7 +128,7 @@ impl Tree {
                 continue;
             }
             tried.push(&fault.only);
-            let mut command = program.command(&self.environment);
+            let mut command = self.command(&program);
             let output = command.args(&fault.only).stdin(Stdio::null()).output();
             let output = output.map_err(|error| format!("failed to start {command:?}: {error}"))?;
             let said = String::from_utf8_lossy(&output.stdout);
@@ -177,8 +177,15 @@ impl Tree {
         }
     }
 
-    fn tested(&self, fault: &Fault, program: &Program) -> Result<Verdict> {
+    /// The program, which starts the `destage` that was built beside it: the one with the fault.
+    fn command(&self, program: &Program) -> Command {
         let mut command = program.command(&self.environment);
+        command.env_remove("DESTAGE_BIN");
+        command
+    }
+
+    fn tested(&self, fault: &Fault, program: &Program) -> Result<Verdict> {
+        let mut command = self.command(program);
         command.args(&fault.only).arg("--quiet");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // Its own children end with it.
