@@ -150,10 +150,12 @@ impl Settings {
         let default = |sql: [u64; 2], documents: [u64; 2]| {
             if is_sql { sql[usize::from(quick)] } else { documents[usize::from(quick)] }
         };
-        let clients = match arguments.clients.is_empty() {
-            true if quick => vec![1, 4],
-            true => vec![1, 4, 16, 64],
-            false => arguments.clients.clone(),
+        let clients = if !arguments.clients.is_empty() {
+            arguments.clients.clone()
+        } else if quick {
+            vec![1, 4]
+        } else {
+            vec![1, 4, 16, 64]
         };
         let seconds = arguments.seconds.unwrap_or(if quick { 0.2 } else { 2.0 });
         let time = Duration::try_from_secs_f64(seconds)?;

@@ -136,10 +136,12 @@ fn parse(text: &str) -> Result<Uri, String> {
         return Err(format!("the export's name has a NUL or more than {STRING_MAX} bytes"));
     }
     let Parameters { socket, tls_hostname } = parameters(query)?;
-    let place = match unix {
-        true => socket_place(authority, socket)?,
-        false if socket.is_some() => return Err("a socket needs the scheme nbd+unix".to_owned()),
-        false => tcp_place(authority)?,
+    let place = if unix {
+        socket_place(authority, socket)?
+    } else if socket.is_some() {
+        return Err("a socket needs the scheme nbd+unix".to_owned());
+    } else {
+        tcp_place(authority)?
     };
     if tls_hostname.is_some() && !tls {
         return Err("tls-hostname needs the scheme nbds or nbds+unix".to_owned());

@@ -315,11 +315,11 @@ impl Ask {
         let (_, skip, take) = self.window(None).ok_or_else(|| large(collection))?;
         let needed = skip.saturating_add(take);
         let is_counted = matches!(self.what, What::CountScore(_) | What::CountLex(_) | What::All);
-        match found >= needed && !is_counted {
-            true => Ok(true),
-            false if found > collection.members_max => Err(large(collection)),
-            false => Ok(false),
+        let is_enough = found >= needed && !is_counted;
+        if !is_enough && found > collection.members_max {
+            return Err(large(collection));
         }
+        Ok(is_enough)
     }
 
     fn edges(&self, collection: &Collection, table: &Table) -> (Option<Edge>, Option<Edge>) {

@@ -49,10 +49,12 @@ impl Context<'_> {
             return Err(Trouble::Again);
         };
         let is_more = elements(run, collection.is_sorted()).count() > members_max;
-        match is_complete {
-            _ if is_more => Ok(None),
-            true => Ok(Some(self.with_staged(collection, owners, run))),
-            false => Err(Trouble::Again),
+        if is_more {
+            Ok(None)
+        } else if is_complete {
+            Ok(Some(self.with_staged(collection, owners, run)))
+        } else {
+            Err(Trouble::Again)
         }
     }
 

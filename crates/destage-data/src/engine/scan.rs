@@ -175,18 +175,14 @@ impl Engine {
             .filter(|name| scan.pattern.as_ref().is_none_or(|pattern| glob(pattern, name)))
             .collect();
         let next_table = TableId(scan.table.0 + 1);
-        let more = match is_last {
-            false => Some(Scan { after: last, ..scan }),
-            true if scan.all_tables
-                && usize::from(next_table.0) < self.schema.reachable().len() =>
-            {
-                Some(Scan { table: next_table, after: None, ..scan })
-            }
-            true => self.schema.plain.filter(|_| scan.all_tables).map(|table| Scan {
-                table,
-                after: None,
-                ..scan
-            }),
+        let more = if !is_last {
+            Some(Scan { after: last, ..scan })
+        } else if !scan.all_tables {
+            None
+        } else if usize::from(next_table.0) < self.schema.reachable().len() {
+            Some(Scan { table: next_table, after: None, ..scan })
+        } else {
+            self.schema.plain.map(|table| Scan { table, after: None, ..scan })
         };
         let cursor = more.map_or(0, |scan| self.sessions.keep_place(scan));
         // The page may show any buffered insert or delete.

@@ -456,10 +456,10 @@ impl<'s> Machine<'s> {
         let delay = Span(in_ram.saturating_mul(request.blocks.into()));
         let latency = Span((self.now + delay).since(request.at).0);
         if let Some(watch) = &mut self.watch {
-            match request.is_flush {
-                true => watch.flushed(request.at),
-                false if request.is_write && is_ok => watch.acked(self.now, request.version),
-                false => {}
+            if request.is_flush {
+                watch.flushed(request.at);
+            } else if request.is_write && is_ok {
+                watch.acked(self.now, request.version);
             }
         }
         if request.is_write && self.settings.drain_every > 0 {

@@ -46,10 +46,14 @@ fn text(head: &[u8]) -> Option<Format> {
     if lines.clone().next()?.to_ascii_lowercase().starts_with(b"timestamp,response,iotype") {
         return Some(Format::Systor17);
     }
-    lines.by_ref().take(LINES_MAX).find_map(|line| match line.contains(&b',') {
-        true if is_device(blanks(line).next()?) => Some(Format::Blkparse),
-        true => by_commas(&commas(line).collect::<Vec<_>>()),
-        false => by_blanks(&blanks(line).collect::<Vec<_>>()),
+    lines.by_ref().take(LINES_MAX).find_map(|line| {
+        if !line.contains(&b',') {
+            by_blanks(&blanks(line).collect::<Vec<_>>())
+        } else if is_device(blanks(line).next()?) {
+            Some(Format::Blkparse)
+        } else {
+            by_commas(&commas(line).collect::<Vec<_>>())
+        }
     })
 }
 

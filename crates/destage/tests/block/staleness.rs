@@ -163,10 +163,12 @@ impl Case {
             self.name
         );
         eprintln!("{what}");
-        Some(match measured <= D + tolerance {
-            true if acknowledged < ANSWERED_MIN => Err(format!("{what}: that proves nothing")),
-            true => Ok(loss),
-            false => Err(format!("{what}: D is {D:?}")),
+        Some(if measured > D + tolerance {
+            Err(format!("{what}: D is {D:?}"))
+        } else if acknowledged < ANSWERED_MIN {
+            Err(format!("{what}: that proves nothing"))
+        } else {
+            Ok(loss)
         })
     }
 }

@@ -153,10 +153,10 @@ impl Sim {
 
     fn run(mut self) -> (u64, u64, u64) {
         for life in 0..4 {
-            match self.random.chance(70) {
-                true => self.disk.power_off_after(200 + self.random.below(1_500)),
-                false if life == 3 => {}
-                false => self.disk.power_off_after(5_000),
+            if self.random.chance(70) {
+                self.disk.power_off_after(200 + self.random.below(1_500));
+            } else if life < 3 {
+                self.disk.power_off_after(5_000);
             }
             let requests = 60 + self.random.below(150);
             self.live(requests);

@@ -263,15 +263,13 @@ fn names<'a>(volumes: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Serv
         let name = if volume.is_empty() { DEFAULT_NAME } else { volume };
         let is_good =
             name.len() <= NAME_MAX && !matches!(name, "." | "..") && !name.contains(['/', '\0']);
-        let wrong = match is_good {
-            false => format!("a file cannot be called '{name}'"),
-            true if names.iter().any(|known| known == name) => {
-                format!("the volume without a name and another one would both be the file '{name}'")
-            }
-            true => {
-                names.push(name.to_owned());
-                continue;
-            }
+        let wrong = if !is_good {
+            format!("a file cannot be called '{name}'")
+        } else if names.iter().any(|known| known == name) {
+            format!("the volume without a name and another one would both be the file '{name}'")
+        } else {
+            names.push(name.to_owned());
+            continue;
         };
         let message = format!("--fuse: {wrong}: give the volume another name");
         return Err(ServeError::new(exit::USAGE, message));

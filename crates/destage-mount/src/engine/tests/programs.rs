@@ -29,9 +29,10 @@ impl World {
             (12 | 13, _, Some(name)) => {
                 let to_dir = dirs[self.random.below(dirs.len())];
                 let others = self.model.names(to_dir);
-                let to_name = match others.is_empty() || self.random.below(2) == 0 {
-                    true => self.name(),
-                    false => others[self.random.below(others.len())].clone(),
+                let to_name = if others.is_empty() || self.random.below(2) == 0 {
+                    self.name()
+                } else {
+                    others[self.random.below(others.len())].clone()
                 };
                 self.rename(dir, name, to_dir, to_name)?;
             }
