@@ -40,12 +40,27 @@ impl Steps {
 
     /// Runs test programs and counts what they report.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) -> bool {
+        self.tests_at_once(name, std::slice::from_mut(command))
+    }
+
+    /// Runs several of them at once, as one step: for those that look at no time.
+    pub(crate) fn tests_at_once(&mut self, name: &str, commands: &mut [Command]) -> bool {
         self.step(name, |steps| {
-            let counted = counted(command).unwrap_or_else(|message| {
-                eprintln!("xtask: {message}");
-                Counted::default()
+            let all: Vec<Result<Counted>> = std::thread::scope(|scope| {
+                let run = |command| scope.spawn(|| counted(command));
+                let running: Vec<_> = commands.iter_mut().map(run).collect();
+                let failed = |_| Err("a step's output was not read to its end".to_owned());
+                running.into_iter().map(|thread| thread.join().unwrap_or_else(failed)).collect()
             });
-            steps.take(name, counted)
+            let mut is_well = true;
+            for counted in all {
+                let counted = counted.unwrap_or_else(|message| {
+                    eprintln!("xtask: {message}");
+                    Counted::default()
+                });
+                is_well &= steps.take(name, counted);
+            }
+            is_well
         })
     }
 
@@ -177,10 +192,10 @@ fn counted(command: &mut Command) -> Result<Counted> {
         .map_err(|error| format!("failed to start {command:?}: {error}"))?;
     let output = child.stdout.take().expect("the output is piped");
     let mut counted = Counted::default();
-    let mut out = std::io::stdout();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.map_err(|error| format!("failed to read a step's output: {error}"))?;
-        // Nobody reads the output any more: the verdict still counts.
+        // Whole lines, where several run at once. Nobody reads the output any more: the verdict still counts.
+        let mut out = std::io::stdout().lock();
         let _ = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
         counted.note(&String::from_utf8_lossy(&line));
     }

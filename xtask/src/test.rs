@@ -103,10 +103,13 @@ fn run_programs(
     }
     if plan.wants("bench") {
         // Every case on a tiny scale: that the benchmark works, not what it measures.
-        for program in programs.iter().filter(|program| is_case(program)) {
-            let mut cases = program.command(environment);
-            steps.tests(&format!("bench: {}", program.target), cases.arg("--ignored"));
-        }
+        let cases = programs.iter().filter(|program| is_case(program));
+        let command = |program: &Program| {
+            let mut command = program.command(environment);
+            command.arg("--ignored");
+            command
+        };
+        steps.tests_at_once("bench", &mut cases.map(command).collect::<Vec<_>>());
     }
     if plan.wants("package") {
         steps.work("package", || {
