@@ -187,7 +187,8 @@ impl CheckpointWriter {
     pub fn commit(self) -> Result<u64, CacheError> {
         assert!(self.next_chunk().is_none(), "all chunks are written before the commit");
         let (shared, medium) = (&self.shared, &self.shared.medium);
-        // The chunks are durable before anything says that they are there.
+        // The chunks are durable before anything says that they are there. A header without them would be told by its chunks'
+        // checksums, but only by whoever reads them all.
         let synced = medium.sync();
         let committed =
             synced.and_then(|()| shared.write_header(self.header)).and_then(|()| medium.sync());
