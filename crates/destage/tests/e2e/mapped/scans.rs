@@ -86,7 +86,7 @@ fn a_scan_of_a_set_shows_once_what_stays_in_it_whatever_else_changes() {
             added(client, &format!("ZADD rank:q -5 new{part} 100 a{part}"));
             // Members move to the other end of the scores, before and behind where the scan is.
             for n in (0..40).step_by(2) {
-                let by = if (n + part).is_multiple_of(4) { 1_000 } else { -1_000 };
+                let by = if (n / 2 + part).is_multiple_of(2) { 1_000 } else { -1_000 };
                 added(client, &format!("ZINCRBY rank:q {by} {}", member(n)));
             }
         };
