@@ -5,6 +5,7 @@ use crate::harness::{PATIENCE, Random, eventually, millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,8 +110,14 @@ impl Books {
     fn names(&self, folders: &[PathBuf], own: usize, random: &mut Random) -> std::io::Result<()> {
         let other = random.between(0, folders.len() as u64) as usize;
         let name = format!("names/{}", self.value());
-        let (here, there) = (folders[own].join(&name), folders[other].join(&name));
-        let moved = folders[own].join(format!("{name}-moved"));
+        // While a mount that was killed is away, its folder is empty: that tells nothing of names. What is reached by a mount that
+        // was open is an error then.
+        let roots = (File::open(&folders[own])?, File::open(&folders[other])?);
+        let path = |root: &File, end: &str| {
+            PathBuf::from(format!("/proc/self/fd/{}/{name}{end}", root.as_raw_fd()))
+        };
+        let (here, there) = (path(&roots.0, ""), path(&roots.1, ""));
+        let (moved, moved_there) = (path(&roots.0, "-moved"), path(&roots.1, "-moved"));
         fs::write(&here, b"twelve bytes")?;
         let wrong = |what: &str| lock(&self.wrong).push(format!("{name}: {what}"));
         match there.metadata() {
@@ -119,7 +126,7 @@ impl Books {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => wrong("it is not there"),
             Err(error) => return Err(error),
         }
-        fs::rename(&there, folders[other].join(format!("{name}-moved")))?;
+        fs::rename(&there, &moved_there)?;
         if here.try_exists()? {
             wrong("its old name is still there");
         }
@@ -127,7 +134,7 @@ impl Books {
             wrong("its new name is not there");
         }
         fs::remove_file(&moved)?;
-        if folders[other].join(format!("{name}-moved")).try_exists()? {
+        if moved_there.try_exists()? {
             wrong("it is still there");
         }
         Ok(())
