@@ -248,25 +248,28 @@ fn the_same_holds_in_front_of_three_clients_of_a_cephfs() {
     let origin = Origin::at(folders[0].clone());
     disturbed(&scratch, &folders, &mut etcd, 2);
 
-    // The control: by themselves they lose appends.
+    // The control: by themselves they lose appends, or show them late.
     let plain = folders_of(&cluster, "plain");
     let _plain = Origin::at(plain[0].clone());
-    let books = exercised(&plain, 4, |books| {
+    let mut wrong = None;
+    exercised(&plain, 4, |books| {
         eventually("something is wrong", PATIENCE * 2, || {
-            books.is_wrong() || books.check(&plain[0]).is_err()
+            wrong = books.check(&plain[0]).err();
+            wrong.is_some()
         });
     });
-    println!("without tokens: {}", books.check(&plain[0]).unwrap_err());
+    println!("without tokens: {}", wrong.expect("that ended it"));
 
     let mut hosts = Hosts::start(&scratch, &folders, &etcd, "4m", &[]);
     let mounts = hosts.folders.clone();
     let books = exercised(&mounts, 5, |books| {
         books.goes_on(4);
-        cluster.tell("evict");
-        // One ends by itself once it meets its origin; until then it may wait for the tokens of another one.
+        // As a host that is silent is shut out: nothing of it runs on when it is evicted. A `ceph-fuse` that is evicted beneath a
+        // running mount shows for a moment what is old.
         for mounted in &mut hosts.mounted {
             mounted.take().expect("it runs").kill();
         }
+        cluster.tell("evict");
         for number in 1..=3 {
             cluster.tell(&format!("kill client.{number}"));
         }
