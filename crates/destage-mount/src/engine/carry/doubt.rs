@@ -7,6 +7,11 @@ use super::Carrier;
 use crate::ask::{Ino, Name};
 use crate::origin::{Key, Result};
 use hashbrown::HashMap;
+use std::ops::RangeInclusive;
+
+/// The changes in their order, without those that are lost: of names that others may have changed the origin says nothing of
+/// what was done.
+type Changes<'p> = Vec<Option<&'p NameChange>>;
 
 /// Whose names are.
 type Names = HashMap<(Ino, Name), Option<Ino>>;
@@ -21,35 +26,73 @@ struct Guess {
 }
 
 impl Carrier<'_> {
+    pub(super) fn is_lost(&self, work: &NameWork) -> bool {
+        work.is_lost && !self.controls.guesses_lost
+    }
+
     /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are
     /// what they are after so many of them; of several such numbers, which look the same, the last.
     pub(super) fn done_before(&self, works: &[NameWork]) -> Result<usize> {
+        let surely = self.surely_done(works)?;
+        let changes: Changes<'_> =
+            works.iter().map(|w| w.change.as_ref().filter(|_| !self.is_lost(w))).collect();
         let mut found = Names::new();
-        for work in works {
-            let before = work.change.as_ref().map(NameChange::before).into_iter().flatten();
+        for (work, change) in works.iter().zip(&changes) {
+            let before = change.map(NameChange::before).into_iter().flatten();
             for ((dir, name, _), key) in before.flatten().zip(&work.dirs) {
                 if !found.contains_key(&(dir, name.clone())) {
                     found.insert((dir, name.clone()), self.whose(key, name)?);
                 }
             }
         }
-        let guess = guess(works, &found);
+        let guess = guess(&changes, &found, &surely);
         // Others may have changed names, or a client of the origin has forgotten some.
-        if guess.mismatches > 0 && self.looks_again(works, &guess.as_good, &mut found)? {
-            return Ok(self::guess(works, &found).done);
+        if guess.mismatches > 0 && self.looks_again(works, &changes, &guess.as_good, &mut found)? {
+            return Ok(self::guess(&changes, &found, &surely).done);
         }
         Ok(guess.done)
     }
 
+    /// At least and at most so many of these changes were done, where some of them are lost: then what names say is less than
+    /// usual. Where files are made in advance nobody else changes anything, and a file that is there has not got its first name.
+    fn surely_done(&self, works: &[NameWork]) -> Result<RangeInclusive<usize>> {
+        let (mut least, mut most) = (0, works.len());
+        if !works.iter().any(|work| self.is_lost(work)) {
+            return Ok(least..=most);
+        }
+        for (index, work) in works.iter().enumerate() {
+            let Some(NameChange::Create { staged, make, .. }) = &work.change else { continue };
+            match self.is_staged(&work.file, make.kind(), *staged)? {
+                Some(true) => {
+                    most = index;
+                    break;
+                }
+                // Its first step was done: the next attempt does the second one.
+                None => {
+                    (least, most) = (index + 1, index + 1);
+                    break;
+                }
+                Some(false) => least = index + 1,
+            }
+        }
+        Ok(least..=most)
+    }
+
     /// Asks again for names that should be files' after so many changes, and seem to be nobody's. True if one is there.
-    fn looks_again(&self, works: &[NameWork], dones: &[usize], found: &mut Names) -> Result<bool> {
+    fn looks_again(
+        &self,
+        works: &[NameWork],
+        changes: &Changes<'_>,
+        dones: &[usize],
+        found: &mut Names,
+    ) -> Result<bool> {
         let files: HashMap<Ino, &Key> =
             works.iter().map(|work| (work.file.ino, &work.file)).collect();
         let dirs: HashMap<Ino, &Key> =
             works.iter().flat_map(|work| &work.dirs).map(|dir| (dir.ino, dir)).collect();
         let mut is_there = false;
         for &done in dones {
-            for ((dir, name), whose) in after(works, done) {
+            for ((dir, name), whose) in after(changes, done) {
                 let keys = whose.and_then(|ino| Some((*files.get(&ino)?, *dirs.get(&dir)?)));
                 let place = (dir, name);
                 if found.get(&place) == Some(&None)
@@ -88,9 +131,9 @@ impl Carrier<'_> {
 }
 
 /// What the names are before all changes.
-fn before(works: &[NameWork]) -> Names {
+fn before(changes: &Changes<'_>) -> Names {
     let mut names = Names::new();
-    for change in works.iter().filter_map(|work| work.change.as_ref()) {
+    for change in changes.iter().flatten() {
         for (dir, name, whose) in change.before().into_iter().flatten() {
             names.entry((dir, name.clone())).or_insert(whose);
         }
@@ -99,9 +142,9 @@ fn before(works: &[NameWork]) -> Names {
 }
 
 /// What the names are after so many changes.
-fn after(works: &[NameWork], done: usize) -> Names {
-    let mut names = before(works);
-    for change in works.iter().take(done).filter_map(|work| work.change.as_ref()) {
+fn after(changes: &Changes<'_>, done: usize) -> Names {
+    let mut names = before(changes);
+    for change in changes.iter().take(done).flatten() {
         for (dir, name, whose) in change.after().into_iter().flatten() {
             names.insert((dir, name.clone()), whose);
         }
@@ -109,12 +152,16 @@ fn after(works: &[NameWork], done: usize) -> Names {
     names
 }
 
-fn guess(works: &[NameWork], found: &Names) -> Guess {
-    let mut expected = before(works);
+/// How many were done, which is in this range.
+fn guess(changes: &Changes<'_>, found: &Names, surely: &RangeInclusive<usize>) -> Guess {
+    let mut expected = before(changes);
     let mut mismatches =
         expected.iter().filter(|(name, whose)| found.get(*name) != Some(*whose)).count() as isize;
-    let mut best = Guess { done: 0, mismatches, as_good: vec![0] };
+    let mut best = Guess { done: 0, mismatches: isize::MAX, as_good: Vec::new() };
     let mut consider = |done: usize, mismatches: isize| {
+        if !surely.contains(&done) {
+            return;
+        }
         if mismatches < best.mismatches {
             best.as_good.clear();
         }
@@ -123,9 +170,10 @@ fn guess(works: &[NameWork], found: &Names) -> Guess {
             best.as_good.push(done);
         }
     };
-    for (index, work) in works.iter().enumerate() {
+    consider(0, mismatches);
+    for (index, change) in changes.iter().enumerate() {
         // Where a rename takes two steps, it may have ended between them: then it is done once more.
-        if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = &work.change {
+        if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = change {
             let name = (*to_dir, to_name.clone());
             let (found, before) = (found.get(&name), expected.get(&name));
             let now = Some(Some(*ino));
@@ -133,8 +181,7 @@ fn guess(works: &[NameWork], found: &Names) -> Guess {
                 mismatches + isize::from(found.copied() != now) - isize::from(found != before);
             consider(index, half);
         }
-        let after = work.change.as_ref().map(NameChange::after).into_iter().flatten().flatten();
-        for (dir, name, whose) in after {
+        for (dir, name, whose) in change.map(NameChange::after).into_iter().flatten().flatten() {
             let name = (dir, name.clone());
             let found = found.get(&name).copied().flatten();
             let before = expected.insert(name, whose).flatten();
