@@ -11,11 +11,15 @@
 //! sources give the same files.
 
 mod archive;
+mod crates;
 mod deb;
 mod oci;
 mod stage;
 mod try_out;
 
+pub(crate) use crates::check as check_crates;
+
+use crate::test::{Environment, PROFILE};
 use crate::{Result, cargo, root, target, tools};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -28,6 +32,10 @@ pub(crate) struct PackageArgs {
     /// Pack this binary instead of building one.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+
+    /// Instead, pack the crates as they are published, and check that they can be built from what was packed.
+    #[arg(long, conflicts_with_all = ["binary", "out"])]
+    crates: bool,
 
     /// Where to put the files; `target/package` unless told.
     #[arg(long, value_name = "DIR")]
@@ -46,16 +54,20 @@ pub(crate) struct Package {
 }
 
 /// The target whose binaries run on every Linux.
-const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
+pub(crate) const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// Builds, packs and tries out. True if all of it works.
 pub(crate) fn run(arguments: &PackageArgs) -> Result<bool> {
+    if arguments.crates {
+        return check_crates(&Environment::prepare(false, PROFILE)?).map(|()| true);
+    }
     tools::ensure_for_packages()?;
     let binary = match &arguments.binary {
         Some(binary) => binary.clone(),
         None => build()?,
     };
     let out = arguments.out.clone().unwrap_or_else(|| target().join("package"));
+    let out = std::path::absolute(out).map_err(|error| error.to_string())?;
     make(binary, out).map(|()| true)
 }
 
@@ -90,6 +102,18 @@ pub(crate) fn make(binary: PathBuf, out: PathBuf) -> Result<()> {
 
 /// A static binary where the toolchain has what it takes or rustup brings it, else one for this system.
 fn build() -> Result<PathBuf> {
+    if let Some(binary) = static_binary("dist")? {
+        return Ok(binary);
+    }
+    println!(
+        "not static, and no image: that takes `rustup target add {STATIC_TARGET}`, or your system's package of it"
+    );
+    succeed(&mut building("dist"))?;
+    Ok(target().join("dist/destage"))
+}
+
+/// The static binary, built in this profile; `None` where the toolchain has not what it takes and rustup does not bring it.
+pub(crate) fn static_binary(profile: &str) -> Result<Option<PathBuf>> {
     if !has_static_target() && tools::in_path("rustup") {
         // The toolchain that runs this, as long as nobody says another one.
         let mut rustup = Command::new("rustup");
@@ -97,19 +121,18 @@ fn build() -> Result<PathBuf> {
             println!("{error}");
         }
     }
-    let mut command = Command::new(cargo());
-    command.args(["build", "--profile", "dist", "--locked", "--package", "destage"]);
-    command.current_dir(root());
-    if has_static_target() {
-        command.args(["--target", STATIC_TARGET]);
-        succeed(&mut command)?;
-        return Ok(target().join(STATIC_TARGET).join("dist/destage"));
+    if !has_static_target() {
+        return Ok(None);
     }
-    println!(
-        "not static, and no image: that takes `rustup target add {STATIC_TARGET}`, or your system's package of it"
-    );
-    succeed(&mut command)?;
-    Ok(target().join("dist/destage"))
+    succeed(building(profile).args(["--target", STATIC_TARGET]))?;
+    Ok(Some(target().join(STATIC_TARGET).join(profile).join("destage")))
+}
+
+fn building(profile: &str) -> Command {
+    let mut command = Command::new(cargo());
+    command.args(["build", "--profile", profile, "--locked", "--package", "destage"]);
+    command.current_dir(root());
+    command
 }
 
 fn has_static_target() -> bool {
