@@ -122,7 +122,7 @@ fn run_programs(
 fn packages(steps: &mut Steps, environment: &Environment) {
     let mut binary = None;
     let is_built = steps.work("static binary", || {
-        binary = package::static_binary(environment.profile)?;
+        binary = package::static_binary_of_tests(environment.profile)?;
         Ok(())
     });
     if is_built && binary.is_none() {

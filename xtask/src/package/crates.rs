@@ -3,7 +3,7 @@
 //! `cargo package` verifies each crate by a build of its own, each with all dependencies anew. Here one check of all crates does:
 //! whatever the packages lack (a file that a source includes, a dependency that only the workspace names) is missing for it.
 
-use super::{create, name_of, output, read, write};
+use super::{create, manifest, name_of, output, read, table, write};
 use crate::test::Environment;
 use crate::{Result, root, target};
 use std::path::{Path, PathBuf};
@@ -78,19 +78,13 @@ fn workspace(sources: &Path, names: &[(String, String)]) -> Result<()> {
     for (name, folder) in names {
         beside.insert(name.clone(), toml::Table::from_iter([("path".into(), text(folder))]).into());
     }
-    let project = table(&root().join("Cargo.toml"))?;
-    let manifest = toml::Table::from_iter([
+    let together = toml::Table::from_iter([
         ("workspace".into(), workspace.into()),
         ("patch".into(), toml::Table::from_iter([("crates-io".into(), beside.into())]).into()),
-        ("profile".into(), project["profile"].clone()),
+        ("profile".into(), manifest()?["profile"].clone()),
     ]);
-    write(&sources.join("Cargo.toml"), manifest.to_string().as_bytes())?;
+    write(&sources.join("Cargo.toml"), together.to_string().as_bytes())?;
     write(&sources.join("Cargo.lock"), &read(&root().join("Cargo.lock"))?)
-}
-
-fn table(path: &Path) -> Result<toml::Table> {
-    let text = String::from_utf8_lossy(&read(path)?).into_owned();
-    toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Whether they can be built; without the network, and with what clippy has checked of the dependencies.

@@ -102,7 +102,7 @@ pub(crate) fn make(binary: PathBuf, out: PathBuf) -> Result<()> {
 
 /// A static binary where the toolchain has what it takes or rustup brings it, else one for this system.
 fn build() -> Result<PathBuf> {
-    if let Some(binary) = static_binary("dist")? {
+    if let Some(binary) = static_binary("dist", &[])? {
         return Ok(binary);
     }
     println!(
@@ -112,8 +112,24 @@ fn build() -> Result<PathBuf> {
     Ok(target().join("dist/destage"))
 }
 
-/// The static binary, built in this profile; `None` where the toolchain has not what it takes and rustup does not bring it.
-pub(crate) fn static_binary(profile: &str) -> Result<Option<PathBuf>> {
+/// A static binary in the profile of the tests, which have built what build scripts and macros need. Unless it is what users get,
+/// nothing of it is optimised, C code neither: that halves the time. `None` where there can be none.
+pub(crate) fn static_binary_of_tests(profile: &str) -> Result<Option<PathBuf>> {
+    if profile != PROFILE {
+        return static_binary(profile, &[]);
+    }
+    let manifest = manifest()?;
+    let optimised = manifest["profile"]["dev"]["package"].as_table();
+    let names = optimised.into_iter().flat_map(toml::Table::keys);
+    let mut settings: Vec<String> =
+        names.map(|name| format!("profile.dev.package.\"{name}\".opt-level=0")).collect();
+    settings.push(format!("profile.{profile}.opt-level=0"));
+    let flags: Vec<&str> = settings.iter().flat_map(|one| ["--config", one]).collect();
+    static_binary(profile, &flags)
+}
+
+/// The static binary in this profile; `None` where the toolchain has not what it takes and rustup does not bring it.
+fn static_binary(profile: &str, flags: &[&str]) -> Result<Option<PathBuf>> {
     if !has_static_target() && tools::in_path("rustup") {
         // The toolchain that runs this, as long as nobody says another one.
         let mut rustup = Command::new("rustup");
@@ -124,7 +140,7 @@ pub(crate) fn static_binary(profile: &str) -> Result<Option<PathBuf>> {
     if !has_static_target() {
         return Ok(None);
     }
-    succeed(building(profile).args(["--target", STATIC_TARGET]))?;
+    succeed(building(profile).args(["--target", STATIC_TARGET]).args(flags))?;
     Ok(Some(target().join(STATIC_TARGET).join(profile).join("destage")))
 }
 
@@ -148,10 +164,18 @@ fn is_static(binary: &Path) -> Result<bool> {
 }
 
 fn version() -> Result<String> {
-    let manifest = String::from_utf8_lossy(&read(&root().join("Cargo.toml"))?).into_owned();
-    let manifest: toml::Table = toml::from_str(&manifest).map_err(|error| error.to_string())?;
-    let version = manifest["workspace"]["package"]["version"].as_str();
-    version.map(str::to_owned).ok_or_else(|| "Cargo.toml names no version".to_owned())
+    let version = manifest()?["workspace"]["package"]["version"].as_str().map(str::to_owned);
+    version.ok_or_else(|| "Cargo.toml names no version".to_owned())
+}
+
+/// The workspace's.
+fn manifest() -> Result<toml::Table> {
+    table(&root().join("Cargo.toml"))
+}
+
+fn table(path: &Path) -> Result<toml::Table> {
+    let text = String::from_utf8_lossy(&read(path)?).into_owned();
+    toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Of the last commit; of now where there is none.

@@ -45,8 +45,11 @@ const BUILT: (&str, &str) = ("cargo run --release -- ", "destage ");
 const SERVERS: [&str; 2] = ["destage serve", "destage block serve"];
 const PORTS: &str = " --listen 127.0.0.1:0 --admin 127.0.0.1:0";
 /// Where servers listen unless told, in their pages and as their ready lines name them.
-const ADDRESSES: [(&str, &str); 3] =
-    [("127.0.0.1:6380", "listen="), ("127.0.0.1:6381", "admin="), ("127.0.0.1:10809", "listen=")];
+const ADDRESSES: [(&str, &str); 3] = [
+    ("127.0.0.1:6380", "listen="),
+    ("127.0.0.1:6381", "admin="),
+    ("127.0.0.1:10809", "uri=nbd://"),
+];
 
 /// A user's terminals: `destage` is on the path, files are where the test may put them, and one server runs at a time.
 pub(crate) struct User {
@@ -238,7 +241,7 @@ impl Server {
 
     fn word(&self, name: &str) -> Option<String> {
         let word = self.said.split_whitespace().find_map(|word| word.strip_prefix(name));
-        word.map(str::to_owned)
+        word.map(|word| word.trim_end_matches('/').to_owned())
     }
 
     /// Waits until it has ended; whether in order.
