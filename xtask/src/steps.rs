@@ -64,6 +64,12 @@ impl Steps {
         })
     }
 
+    /// Notes what a step could not do, since something from outside is missing.
+    pub(crate) fn leave_out(&mut self, what: &str, needs: &str) {
+        println!("{LEFT_OUT}{what} {needs}");
+        self.left_out.entry(what.to_owned()).or_default().insert(needs.to_owned());
+    }
+
     /// Adds what test programs have reported; whether all is well.
     fn take(&mut self, name: &str, counted: Counted) -> bool {
         let Counted { passed, failed, success, left_out, why, .. } = counted;

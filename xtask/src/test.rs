@@ -27,8 +27,9 @@ pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
         steps.work("book", book::check);
     }
     if plan.wants("clippy") {
-        let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        steps.check("clippy", &mut environment.cargo(&arguments));
+        // In the profile of the tests: what build scripts make and macros need is built once.
+        let arguments = ["clippy", "--workspace", "--all-targets", "--profile", profile];
+        steps.check("clippy", environment.cargo(&arguments).args(["--", "-D", "warnings"]));
     }
     if plan.wants("clippy") {
         steps.work("licences", || licences::check(&environment));
@@ -112,20 +113,27 @@ fn run_programs(
         steps.tests_at_once("bench", &mut cases.map(command).collect::<Vec<_>>());
     }
     if plan.wants("package") {
-        steps.work("package", || {
-            // The build of the tests: what users get is tried out by `cargo xtask package` in the same way.
-            package::make(environment.built("destage"), target().join("package-of-tests"))
-        });
-        let crates = ["package", "--workspace", "--exclude", "xtask", "--exclude", "destage-bench"];
-        let how = ["--no-verify", "--allow-dirty", "--quiet"];
-        steps.check(
-            "crates as they are published",
-            &mut environment.cargo(&[&crates[..], &how].concat()),
-        );
+        packages(steps, environment);
+        steps.work("crates as they are published", || package::check_crates(environment));
     }
     if plan.wants("soak") {
         soak::short(steps, environment, programs);
     }
+}
+
+/// Makes and tries out what users install, as `cargo xtask package` does, but of a static binary that is built quickly.
+fn packages(steps: &mut Steps, environment: &Environment) {
+    let mut binary = None;
+    let is_built = steps.work("static binary", || {
+        binary = package::static_binary_of_tests(environment.profile)?;
+        Ok(())
+    });
+    if is_built && binary.is_none() {
+        let needs = format!("needs the target {} of Rust", package::STATIC_TARGET);
+        steps.leave_out("package: static binary and image", &needs);
+    }
+    let binary = binary.unwrap_or_else(|| environment.built("destage"));
+    steps.work("package", || package::make(binary, target().join("package-of-tests")));
 }
 
 /// Runs a command, by default the user's shell, in the environment of the tests. True if it succeeded.

@@ -1,8 +1,9 @@
 //! The command lines of the documentation, read by the parser of the program.
 
 use crate::cli::Cli;
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -109,4 +110,98 @@ fn command_lines_that_have_gone_wrong_are_noticed() {
     for (message, part) in wrong.iter().zip(["--staleness", "--from", "Usage", "'serve'"]) {
         assert!(message.contains(part), "{part}: {message}");
     }
+}
+
+/// All commands, those below others with their whole names; but `bench`, which is another program.
+fn commands() -> Vec<(String, clap::Command)> {
+    fn add(command: &clap::Command, above: &str, all: &mut Vec<(String, clap::Command)>) {
+        let name = format!("{above}{}", command.get_name());
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+        below.filter(|below| below.get_name() != "bench").for_each(|below| {
+            add(below, &format!("{name} "), all);
+        });
+        all.push((name, command.clone()));
+    }
+    let mut all = Vec::new();
+    add(&Cli::command(), "", &mut all);
+    all
+}
+
+fn visible(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
+    command.get_arguments().filter(|arg| !arg.is_hide_set())
+}
+
+fn all_pages() -> String {
+    let text = |page: &PathBuf| fs::read_to_string(page).expect("the page is readable");
+    pages().iter().filter(|page| !page.ends_with("CHANGELOG.md")).map(text).collect()
+}
+
+/// Whether the word stands there, not as a part of a longer one.
+fn names(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "-_".contains(c);
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+    })
+}
+
+#[test]
+fn every_flag_and_variable_of_every_command_is_on_a_page() {
+    let pages = all_pages();
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for (name, command) in commands() {
+        for arg in visible(&command) {
+            let flag = arg.get_long().map(|long| format!("--{long}"));
+            let variable = arg.get_env().map(|name| name.to_string_lossy().into_owned());
+            for word in flag.into_iter().chain(variable).filter(|word| word != "--help") {
+                count += 1;
+                if !names(&pages, &word) {
+                    missing.push(format!("{word} of {name}"));
+                }
+            }
+        }
+    }
+    assert!(count > 200, "only {count} were found");
+    assert!(missing.is_empty(), "no page mentions {missing:#?}");
+}
+
+/// What a sentence names in the form of a flag or variable is one of the program, or of those that the pages are about, too.
+#[test]
+fn every_flag_and_variable_that_a_sentence_names_exists() {
+    /// Of `cargo`, `losetup`, `redis-cli` and Podman, and what a command that `--run` starts is told.
+    const OTHERS: [&str; 8] = [
+        "--binary",
+        "--health-cmd",
+        "DESTAGE_HOST",
+        "DESTAGE_PORT",
+        "DESTAGE_URL",
+        "--example",
+        "--direct-io",
+        "--sector-size",
+    ];
+    /// These are about other programs, or other times.
+    const LEFT_OUT: [&str; 3] = ["BENCHMARKS.md", "SOAK.md", "CHANGELOG.md"];
+    let mut known: BTreeSet<String> = OTHERS.iter().map(|&word| word.to_owned()).collect();
+    known.extend(["--help".to_owned(), "--version".to_owned()]);
+    for (_, command) in commands() {
+        for arg in command.get_arguments() {
+            known.extend(arg.get_long().map(|long| format!("--{long}")));
+            known.extend(arg.get_env().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    let mut unknown = BTreeSet::new();
+    let pages =
+        pages().into_iter().filter(|page| !LEFT_OUT.iter().any(|name| page.ends_with(name)));
+    for page in pages {
+        let text = fs::read_to_string(&page).expect("the page is readable");
+        let quoted = command_lines(&text).into_iter().filter(|line| line.is_mention);
+        let words = quoted
+            .filter_map(|line| Some(line.text.split([' ', '=', '|', ',']).next()?.to_owned()));
+        let in_form = words.filter(|word| {
+            word.len() > 2 && word.starts_with("--") || word.starts_with("DESTAGE_")
+        });
+        let name = page.file_name().expect("a file").to_string_lossy().into_owned();
+        unknown
+            .extend(in_form.filter(|word| !known.contains(word)).map(|w| format!("{name}: {w}")));
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
 }

@@ -84,6 +84,12 @@ mod tests {
             let below = command.get_subcommands().filter(|below| !below.is_hide_set());
             1 + below.map(|below| check(below, &format!("{name}-"), folder)).sum::<usize>()
         }
+        for name in ["destage", "destage-serve", "destage-mount", "destage-check"] {
+            let page = std::fs::read_to_string(args.folder.join(format!("{name}.1"))).unwrap();
+            for (code, _) in destage_runtime::exit::TABLE {
+                assert!(page.contains(&format!("\n{code:>4}  ")), "{name}: {code}: {page}");
+            }
+        }
         let pages = check(&Cli::command(), "", &args.folder);
         assert_eq!(std::fs::read_dir(&args.folder).unwrap().count(), pages);
         assert!(pages > 30, "{pages}");

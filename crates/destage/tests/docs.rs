@@ -297,6 +297,34 @@ fn the_metrics_named_exist() {
     }
 }
 
+/// One row for each metric, by the front end that exports it.
+#[test]
+fn the_list_of_metrics_is_that_of_the_program() {
+    let mut families = vec![("all", metrics::common())];
+    for (who, exports) in [
+        ("`serve`", destage_data::serve::EXPORTS),
+        ("`block serve`", destage_block::serve::EXPORTS),
+        ("`mount`", destage_mount::serve::EXPORTS),
+    ] {
+        families.push((who, (exports.families)()));
+    }
+    let rows = families.iter().flat_map(|(who, families)| {
+        families.iter().map(move |family| {
+            let kind = format!("{:?}", family.kind).to_lowercase();
+            format!("| `{}` | {kind} | {who} | {} |", family.name, family.help.replace('|', "\\|"))
+        })
+    });
+    let rows: BTreeSet<String> = rows.collect();
+    assert!(rows.len() > 100, "{rows:?}");
+    let page = read("docs/METRICS.md");
+    let listed: BTreeSet<String> =
+        page.lines().filter(|line| line.starts_with("| `destage_")).map(str::to_owned).collect();
+    let lines = |rows: Vec<&String>| rows.into_iter().cloned().collect::<Vec<_>>().join("\n");
+    let missing = lines(rows.difference(&listed).collect());
+    let wrong = lines(listed.difference(&rows).collect());
+    assert!(missing.is_empty() && wrong.is_empty(), "missing:\n{missing}\nnot so:\n{wrong}");
+}
+
 /// A report in which nothing is absent.
 fn of_any_front_end() -> Report {
     let mut report = Report::default();
@@ -334,6 +362,38 @@ fn the_status_fields_named_exist() {
         }
     }
     assert!(count > 20, "only {count} fields were found");
+}
+
+/// README's figures are those of the tables that it links: a new run changes both.
+#[test]
+fn the_figures_of_the_readme_are_those_of_the_benchmarks() {
+    let (readme, tables) = (read("README.md"), read("docs/BENCHMARKS.md"));
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|')
+            .split(" | ")
+            .map(|cell| cell.trim_matches([' ', '|']).to_owned())
+            .collect()
+    };
+    let measured = |anchor: &str, case: &str| {
+        let mut is_below = false;
+        tables.lines().find_map(|line| {
+            if line.starts_with('#') {
+                is_below = anchors(line).contains(anchor);
+            }
+            let row = cells(line);
+            let ratio = (is_below && row[0] == case).then(|| row.get(3)).flatten()?;
+            Some(ratio.split_once(" [")?.0.to_owned())
+        })
+    };
+    let mut count = 0;
+    for line in readme.lines().filter(|line| line.starts_with("| [")) {
+        let Some((_, anchor)) = line.split_once("docs/BENCHMARKS.md#") else { continue };
+        let anchor = anchor.split_once(')').expect("the link ends").0;
+        let [_, case, figure] = &cells(line)[..] else { panic!("{line}") };
+        assert_eq!(Some(figure), measured(anchor, case).as_ref(), "README says of '{case}'");
+        count += 1;
+    }
+    assert!(count >= 5, "only {count} figures were found");
 }
 
 /// Words in the sentences of a page, which stand outside of code, tables and headings.

@@ -11,11 +11,15 @@
 //! sources give the same files.
 
 mod archive;
+mod crates;
 mod deb;
 mod oci;
 mod stage;
 mod try_out;
 
+pub(crate) use crates::check as check_crates;
+
+use crate::test::{Environment, PROFILE};
 use crate::{Result, cargo, root, target, tools};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -28,6 +32,10 @@ pub(crate) struct PackageArgs {
     /// Pack this binary instead of building one.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+
+    /// Instead, pack the crates as they are published, and check that they can be built from what was packed.
+    #[arg(long, conflicts_with_all = ["binary", "out"])]
+    crates: bool,
 
     /// Where to put the files; `target/package` unless told.
     #[arg(long, value_name = "DIR")]
@@ -46,16 +54,20 @@ pub(crate) struct Package {
 }
 
 /// The target whose binaries run on every Linux.
-const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
+pub(crate) const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// Builds, packs and tries out. True if all of it works.
 pub(crate) fn run(arguments: &PackageArgs) -> Result<bool> {
+    if arguments.crates {
+        return check_crates(&Environment::prepare(false, PROFILE)?).map(|()| true);
+    }
     tools::ensure_for_packages()?;
     let binary = match &arguments.binary {
         Some(binary) => binary.clone(),
         None => build()?,
     };
     let out = arguments.out.clone().unwrap_or_else(|| target().join("package"));
+    let out = std::path::absolute(out).map_err(|error| error.to_string())?;
     make(binary, out).map(|()| true)
 }
 
@@ -90,6 +102,34 @@ pub(crate) fn make(binary: PathBuf, out: PathBuf) -> Result<()> {
 
 /// A static binary where the toolchain has what it takes or rustup brings it, else one for this system.
 fn build() -> Result<PathBuf> {
+    if let Some(binary) = static_binary("dist", &[])? {
+        return Ok(binary);
+    }
+    println!(
+        "not static, and no image: that takes `rustup target add {STATIC_TARGET}`, or your system's package of it"
+    );
+    succeed(&mut building("dist"))?;
+    Ok(target().join("dist/destage"))
+}
+
+/// A static binary in the profile of the tests, which have built what build scripts and macros need. Unless it is what users get,
+/// nothing of it is optimised, C code neither: that halves the time. `None` where there can be none.
+pub(crate) fn static_binary_of_tests(profile: &str) -> Result<Option<PathBuf>> {
+    if profile != PROFILE {
+        return static_binary(profile, &[]);
+    }
+    let manifest = manifest()?;
+    let optimised = manifest["profile"]["dev"]["package"].as_table();
+    let names = optimised.into_iter().flat_map(toml::Table::keys);
+    let mut settings: Vec<String> =
+        names.map(|name| format!("profile.dev.package.\"{name}\".opt-level=0")).collect();
+    settings.push(format!("profile.{profile}.opt-level=0"));
+    let flags: Vec<&str> = settings.iter().flat_map(|one| ["--config", one]).collect();
+    static_binary(profile, &flags)
+}
+
+/// The static binary in this profile; `None` where the toolchain has not what it takes and rustup does not bring it.
+fn static_binary(profile: &str, flags: &[&str]) -> Result<Option<PathBuf>> {
     if !has_static_target() && tools::in_path("rustup") {
         // The toolchain that runs this, as long as nobody says another one.
         let mut rustup = Command::new("rustup");
@@ -97,19 +137,18 @@ fn build() -> Result<PathBuf> {
             println!("{error}");
         }
     }
-    let mut command = Command::new(cargo());
-    command.args(["build", "--profile", "dist", "--locked", "--package", "destage"]);
-    command.current_dir(root());
-    if has_static_target() {
-        command.args(["--target", STATIC_TARGET]);
-        succeed(&mut command)?;
-        return Ok(target().join(STATIC_TARGET).join("dist/destage"));
+    if !has_static_target() {
+        return Ok(None);
     }
-    println!(
-        "not static, and no image: that takes `rustup target add {STATIC_TARGET}`, or your system's package of it"
-    );
-    succeed(&mut command)?;
-    Ok(target().join("dist/destage"))
+    succeed(building(profile).args(["--target", STATIC_TARGET]).args(flags))?;
+    Ok(Some(target().join(STATIC_TARGET).join(profile).join("destage")))
+}
+
+fn building(profile: &str) -> Command {
+    let mut command = Command::new(cargo());
+    command.args(["build", "--profile", profile, "--locked", "--package", "destage"]);
+    command.current_dir(root());
+    command
 }
 
 fn has_static_target() -> bool {
@@ -125,10 +164,18 @@ fn is_static(binary: &Path) -> Result<bool> {
 }
 
 fn version() -> Result<String> {
-    let manifest = String::from_utf8_lossy(&read(&root().join("Cargo.toml"))?).into_owned();
-    let manifest: toml::Table = toml::from_str(&manifest).map_err(|error| error.to_string())?;
-    let version = manifest["workspace"]["package"]["version"].as_str();
-    version.map(str::to_owned).ok_or_else(|| "Cargo.toml names no version".to_owned())
+    let version = manifest()?["workspace"]["package"]["version"].as_str().map(str::to_owned);
+    version.ok_or_else(|| "Cargo.toml names no version".to_owned())
+}
+
+/// The workspace's.
+fn manifest() -> Result<toml::Table> {
+    table(&root().join("Cargo.toml"))
+}
+
+fn table(path: &Path) -> Result<toml::Table> {
+    let text = String::from_utf8_lossy(&read(path)?).into_owned();
+    toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Of the last commit; of now where there is none.

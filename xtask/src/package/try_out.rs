@@ -48,7 +48,7 @@ getent passwd destage >/dev/null
 test ! -e /etc/systemd/system/multi-user.target.wants/destage.service
 for page in destage destage-serve destage-block-serve; do test -s /usr/share/man/man1/$page.1.gz; done
 bash -n /usr/share/bash-completion/completions/destage
-systemd-analyze verify /lib/systemd/system/destage.service
+systemd-analyze verify /lib/systemd/system/destage.service /lib/systemd/system/destage-block@.service
 mkdir -p /var/lib/destage && chown destage: /var/lib/destage && chmod 700 /var/lib/destage
 cd /var/lib/destage
 as() { setpriv --reuid destage --regid destage --init-groups env HOME=/var/lib/destage "$@"; }

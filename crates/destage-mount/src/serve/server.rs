@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use destage_core::{Span, StopReason};
 use destage_engine::Drive;
 use destage_runtime::shell::Shell;
-use destage_runtime::{exit, fuse, policy};
+use destage_runtime::{exit, fuse, notify, policy};
 use destage_tokens::Root;
 use fuser::BackgroundSession;
 use mio::Events;
@@ -69,6 +69,7 @@ impl Server {
                 "try:  ls -l {place}\n      cp -r /etc/skel {place}/\n      destage mount status {place}\n"
             ));
         }
+        notify::ready(text.lines().next().unwrap_or_default());
         // Whoever started it may not want to know.
         let _ = std::io::stdout().write_all(text.as_bytes());
     }

@@ -147,8 +147,18 @@ fn a_journal_is_checked_and_replayed_without_a_mount() {
         }
         process.arg("--journal").arg(launch.journal()).output().expect("the binary starts")
     };
+    let journal = || {
+        let files = fs::read_dir(launch.journal()).expect("the journal is there").flatten();
+        let mut files: Vec<_> = files
+            .map(|file| (file.file_name(), fs::read(file.path()).expect("it can be read")))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = journal();
     let checked = ask("check", false);
     assert!(checked.status.success(), "{}", said(&checked));
+    assert!(journal() == before, "a check changes the journal");
     assert!(said(&checked).contains("2 changes of names"), "{}", said(&checked));
     assert!(!origin.folder().join("d").exists(), "a check changes nothing");
     for _ in 0..2 {
@@ -157,6 +167,7 @@ fn a_journal_is_checked_and_replayed_without_a_mount() {
         let content = fs::read(origin.folder().join("d/file")).expect("it is there");
         assert_eq!(content, b"content");
     }
+    assert!(journal() != before, "what a replay does to the journal is not noticed here");
     assert!(said(&ask("check", false)).contains("undecided   0"), "nothing is left");
 }
 

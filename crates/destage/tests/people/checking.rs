@@ -1,7 +1,8 @@
 //! `destage check` finds what a start would find, and changes nothing.
 
 use crate::harness::server::binary;
-use crate::harness::{Launch, Scratch, shop};
+use crate::harness::{Database, Launch, Scratch, has, output, shop};
+use crate::volumes::Volumes;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -70,6 +71,53 @@ fn what_it_finds_in_order_starts_and_nothing_is_changed_by_looking() {
     assert_eq!(state(&scratch.join("data")), before);
 }
 
+/// The names of all tables, and what is in those that matter here, Destage's own among them.
+fn held(database: &Database) -> Vec<Vec<String>> {
+    let mut held = database.rows(match database {
+        Database::Sqlite(_) => "SELECT name FROM sqlite_master ORDER BY 1",
+        Database::Postgres(_) => {
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1"
+        }
+        Database::Mariadb(_) => {
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1"
+        }
+    });
+    for table in ["counters", "destage_owner", "destage_watermark"] {
+        if held.contains(&vec![table.to_owned()]) {
+            held.extend(database.rows(&format!("SELECT * FROM {table}")));
+        }
+    }
+    held
+}
+
+#[test]
+fn no_origin_is_changed_by_looking() {
+    let scratch = Scratch::new();
+    let sqlite = Some(Database::sqlite(&scratch));
+    let all = [sqlite, Database::postgres(), Database::mariadb()].into_iter().flatten().collect();
+    for (scratch, database) in scratch.apart(all) {
+        let database = database.with(
+            "CREATE TABLE counters (id NAME PRIMARY KEY, n BIGINT NOT NULL); INSERT INTO counters VALUES ('a', 1)",
+        );
+        let path = settings(&scratch, &database.url(), "");
+        let is_kept = |what: &str| {
+            let (before, folder) = (held(&database), state(&scratch.join("")));
+            let output = check(&path, &[]);
+            assert_eq!(output.status.code(), Some(0), "{what}: {}", said(&output));
+            assert_eq!(held(&database), before, "{what}");
+            assert_eq!(state(&scratch.join("")), folder, "{what}");
+            before
+        };
+        let before = is_kept("before a start");
+        let launch = Launch::example(&scratch).with(&["--config", &path.display().to_string()]);
+        let server = launch.start();
+        server.client().run("HINCRBY counters:a n 1");
+        server.kill();
+        let after = is_kept("with what a killed server has left");
+        assert_ne!(after, before, "what a start does to its origin is not noticed here");
+    }
+}
+
 #[test]
 fn what_would_refuse_a_start_is_found_with_its_exit_code() {
     let scratch = Scratch::new();
@@ -119,4 +167,26 @@ fn volumes_are_checked_as_well() {
     let bad = check(&path, &[]);
     assert_eq!(bad.status.code(), Some(10), "{}", said(&bad));
     assert!(said(&bad).contains("an origin is never created"), "{}", said(&bad));
+}
+
+#[test]
+fn no_volume_is_changed_by_looking() {
+    if !has("qemu-io") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let volumes = Volumes::start(&scratch, &["a", "b"]);
+    let path = volumes.settings.clone();
+    let before = state(&scratch.join(""));
+    for uri in &volumes.uris {
+        let words = ["-f", "raw", "-c", "write -P 7 64k 64k", "-c", "flush", uri];
+        output(Command::new("qemu-io").args(words));
+    }
+    drop(volumes);
+    let after = state(&scratch.join(""));
+    assert_ne!(after, before, "writes are not noticed here");
+    let found = check(&path, &[]);
+    assert_eq!(found.status.code(), Some(0), "{}", said(&found));
+    assert!(said(&found).contains("volume 'b': redo store"), "{}", said(&found));
+    assert_eq!(state(&scratch.join("")), after);
 }

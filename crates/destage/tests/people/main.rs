@@ -13,5 +13,6 @@ mod service;
 mod settings;
 mod tools;
 mod top;
+mod typed;
 mod users;
 mod volumes;

@@ -1,7 +1,8 @@
 //! As systemd starts it: told when clients are served, that it lives, and that it ends.
 
-use crate::harness::server::binary;
-use crate::harness::{PATIENCE, Scratch, eventually};
+use crate::harness::server::{binary, signal};
+use crate::harness::{PATIENCE, Scratch, eventually, has};
+use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
@@ -28,7 +29,7 @@ fn told(socket: &UnixDatagram, last: &str) -> Vec<String> {
     told
 }
 
-fn is_told_by(mut command: Command, scratch: &Scratch) {
+fn is_told_by(command: &mut Command, scratch: &Scratch) {
     let path = scratch.join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "400000");
@@ -39,7 +40,12 @@ fn is_told_by(mut command: Command, scratch: &Scratch) {
     for _ in 0..3 {
         told(&socket, "WATCHDOG=1");
     }
-    crate::harness::server::signal(service.0.id(), rustix::process::Signal::TERM);
+    // A reload, or a terminal that closes: it goes on.
+    signal(service.0.id(), Signal::HUP);
+    for _ in 0..2 {
+        told(&socket, "WATCHDOG=1");
+    }
+    signal(service.0.id(), Signal::TERM);
     told(&socket, "STOPPING=1");
     let mut ended = None;
     eventually("it ends", PATIENCE, || {
@@ -55,7 +61,7 @@ fn both_servers_tell_that_they_are_ready_alive_and_ending() {
     let mut serve = Command::new(binary());
     serve.args(["serve", "--listen", "127.0.0.1:0", "--admin", "none", "--data"]);
     serve.arg(scratch.join("data"));
-    is_told_by(serve, &scratch);
+    is_told_by(&mut serve, &scratch);
     let scratch = Scratch::new();
     let disk = scratch.join("disk.img");
     std::fs::File::create(&disk).and_then(|file| file.set_len(1 << 20)).expect("a disk");
@@ -64,5 +70,20 @@ fn both_servers_tell_that_they_are_ready_alive_and_ending() {
     block.args(["--listen", &format!("unix:{}", scratch.join("nbd.sock").display())]);
     block.args(["--origin", &format!("file:{}", disk.display())]);
     block.arg("--cache").arg(scratch.join("cache.img"));
-    is_told_by(block, &scratch);
+    is_told_by(&mut block, &scratch);
+}
+
+#[test]
+fn a_mount_tells_that_it_is_ready_alive_and_ending() {
+    if !has("fusermount3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut mount = Command::new(binary());
+    mount.args(["mount", "--admin", "none"]);
+    for folder in ["origin", "place"] {
+        std::fs::create_dir(scratch.join(folder)).expect("a folder");
+        mount.arg(scratch.join(folder));
+    }
+    is_told_by(mount.arg("--journal").arg(scratch.join("journal")), &scratch);
 }
