@@ -363,3 +363,22 @@ fn another_policy_writes_less_to_the_origin_and_lets_it_grow_older() {
     let through = what_if(&load, |p| Policy { acknowledge: through, ..p.clone() }).unwrap();
     assert!(through.writes.mean > 0.008, "a write waits for the origin: {:?}", through.writes);
 }
+
+#[test]
+fn the_times_of_requests_are_found_in_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = recorded(folder.path(), policy(), 3_000, 1 << 30).remove(0);
+    let mut watched: (Load, (Tally, Answers)) = Default::default();
+    replay(&part, &mut watched).unwrap();
+    let (load, (tally, answers)) = watched;
+    let run = answers.run(load.policy(), &tally).expect("there was one");
+    let modelled = what_if(&load, Policy::clone).expect("there was one");
+    let (reads, writes) = (run.reads.expect("they are told"), run.writes.expect("they are told"));
+    // The driver asks again once it has come to the next request, so what it sees is some milliseconds later.
+    for (recorded, modelled) in [(reads, modelled.reads), (writes, modelled.writes)] {
+        assert!(recorded.count > 1_400 && recorded.count.abs_diff(modelled.answered) < 20);
+        let apart = recorded.mean - modelled.mean;
+        assert!((0.0..0.003).contains(&apart), "{} {}", recorded.mean, modelled.mean);
+    }
+    assert!(answers.run(None, &tally).is_none());
+}
