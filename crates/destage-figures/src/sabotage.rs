@@ -1,6 +1,7 @@
 //! Simulators that are wrong on purpose, to show that the bounds of the figures notice. Only where tests may switch off what
 //! promises rest on: see [`destage_engine::CONTROLS`].
 
+use destage_core::When;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A way to be wrong.
@@ -17,6 +18,8 @@ pub enum Sabotage {
     NoReadPriority,
     /// Caches hold half.
     HalfTheCache,
+    /// What is due by its age is written at the end of a period, with all that is dirty.
+    IntervalAsPeriodic,
 }
 
 /// Of all figures of this process: they are many runs on many threads.
@@ -24,12 +27,13 @@ static NOW: AtomicU8 = AtomicU8::new(0);
 
 impl Sabotage {
     /// Every way.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::OrderedAsWriteBack,
         Self::JournaledAsWriteBack,
         Self::FifoEverywhere,
         Self::NoReadPriority,
         Self::HalfTheCache,
+        Self::IntervalAsPeriodic,
     ];
 
     /// All figures of this process are wrong in this way from now on, or in none.
@@ -45,5 +49,15 @@ impl Sabotage {
     /// Whether figures are wrong in this way.
     pub(crate) fn is_on(self) -> bool {
         destage_engine::CONTROLS && NOW.load(Ordering::Relaxed) == self as u8
+    }
+
+    /// When an update policy writes, wrong or not.
+    pub(crate) fn when(when: When) -> When {
+        match when {
+            When::Interval { age, .. } if Self::IntervalAsPeriodic.is_on() => {
+                When::Periodic { every: age }
+            }
+            as_asked => as_asked,
+        }
     }
 }

@@ -21,8 +21,25 @@ fn touches(sabotage: Sabotage, figure: &str) -> bool {
         }
         Sabotage::NoReadPriority => ["purp", "ipu-best"].contains(&figure),
         Sabotage::HalfTheCache => figure.starts_with("host-") || figure.starts_with("flash-"),
+        Sabotage::IntervalAsPeriodic => UNDER_INTERVAL.contains(&figure),
     }
 }
+
+/// Figures with an update policy that writes what has reached an age.
+const UNDER_INTERVAL: [&str; 12] = [
+    "figure-4-1",
+    "figure-4-2",
+    "figure-4-3",
+    "figure-4-4",
+    "figure-4-5",
+    "figure-4-6",
+    "figure-4-7",
+    "dirty-age",
+    "table-4-2",
+    "table-4-3",
+    "ipu-best",
+    "purp",
+];
 
 /// Figures of a small set before large caches or none: whichever block would leave first, the numbers are the same.
 const NOTHING_LEAVES: [&str; 2] = ["flash-6", "flash-sensitivity"];

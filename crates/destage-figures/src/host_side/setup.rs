@@ -40,6 +40,8 @@ pub(super) struct Setup<'a> {
     pub(super) journal_percent: u64,
     pub(super) policy: Policy,
     pub(super) replacement: Replacements,
+    /// What a thread does between two requests.
+    pub(super) think: Span,
     pub(super) seed: u64,
 }
 
@@ -52,6 +54,9 @@ pub(super) struct Sample {
     pub(super) written: f64,
     /// Blocks that took room in the cache, of those written.
     pub(super) allocated: f64,
+    /// How long a request takes on average, seconds. Transactions are rows of them, so their means
+    /// are in the same ratio.
+    pub(super) mean: f64,
     /// Half of the writes take at most so long, seconds.
     pub(super) median_write: f64,
     /// Of the blocks read those that the cache held, percent.
@@ -73,7 +78,7 @@ impl Setup<'_> {
             flash: self.tier(),
             arrivals: Arrivals::Closed {
                 threads: self.stream.threads,
-                think: Interval(Span::ZERO),
+                think: Interval(self.think),
             },
             warmup_requests: self.stream.requests.len() as u64 / 2,
             flush_every: self.stream.flush_every,
@@ -159,13 +164,16 @@ impl Sample {
     }
 
     fn of(report: &Report) -> Self {
-        let requests = report.reads.latency.count + report.writes.latency.count;
+        let (reads, writes) = (&report.reads.latency, &report.writes.latency);
+        let requests = reads.count + writes.count;
         let written = report.writes.counts.blocks.all.max(1) as f64;
         let sent = report.origin.write_blocks + report.origin.redo_blocks;
         Self {
             rate: requests as f64 / report.duration_seconds,
             written: sent as f64 / written,
             allocated: report.destage.write_allocations as f64 / written,
+            mean: (reads.mean * reads.count as f64 + writes.mean * writes.count as f64)
+                / requests as f64,
             median_write: report.writes.latency.p50,
             hits: 100.0 * report.reads.counts.blocks.ratio(),
             redo: report.origin.redo_blocks as f64 / report.origin.write_blocks.max(1) as f64,

@@ -5,6 +5,7 @@ use super::Yields;
 use super::cache::{BLOCK, Cache, Waiter, Written};
 use super::driver::{self, Load, Plan};
 use super::host::buffer_cache;
+use crate::sabotage::Sabotage;
 use destage_core::{Limits, Policy, Span, Time, When};
 use destage_sim::event::{Discipline, MeanTimes, Station, Stream};
 use std::collections::VecDeque;
@@ -106,8 +107,9 @@ impl Build {
         let service = Box::new(MeanTimes::new(self.disk, random));
         let disk = Station::new(Discipline::Fifo.into(), service);
         let limits = Limits { cache_bytes_max: 1_024 * u64::from(BLOCK), ..Limits::default() };
-        let policy = Policy { when: self.when, staleness: Span::MAX, limits, ..Policy::default() };
-        let mut cache = Cache::new(buffer_cache(policy), disk, Yields::Never);
+        let when = Sabotage::when(self.when);
+        let policy = Policy { when, staleness: Span::MAX, limits, ..Policy::default() };
+        let mut cache = Cache::new(buffer_cache(policy), disk, Yields::Never, None);
         let mut program = Program {
             build: self,
             random: Stream::new(self.seed, "build"),

@@ -1,6 +1,7 @@
 //! The buffer cache and the disk below it: carries out what the core asks for.
 
-use super::Yields;
+use super::server::Storage;
+use super::{Server, Yields};
 use destage_core::ring::Ring;
 use destage_core::{
     Access, Ack, BatchId, ClientId, Core, DomainId, Input, Intent, Lsn, Mode, Outcome, Policy,
@@ -84,14 +85,17 @@ enum Asked {
 pub(super) struct Cache {
     core: Core,
     pub(super) now: Time,
-    disk: Station,
+    storage: Storage,
+    server: Option<Server>,
+    /// Jobs on their way to the server, and when they are there, for the driver to plan.
+    pub(super) travelling: Vec<(Time, Job)>,
     /// Services of the disk that have begun, for the driver to plan.
     pub(super) begun: Vec<Begun>,
     /// Who needs to wait no longer.
     pub(super) ended: Vec<Waiter>,
     yields: Yields,
     reads: ReadsFirst,
-    /// Writes that the host holds back for reads, and those that the disk has.
+    /// Writes that the host holds back, and those that are under way.
     held: VecDeque<Job>,
     writes_under_way: usize,
     jobs: HashMap<u64, Purpose>,
@@ -114,11 +118,18 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(policy: Policy, disk: Station, yields: Yields) -> Self {
+    pub(super) fn new(
+        policy: Policy,
+        disk: Station,
+        yields: Yields,
+        server: Option<Server>,
+    ) -> Self {
         Self {
             core: Core::new(Time::ZERO, policy),
             now: Time::ZERO,
-            disk,
+            storage: Storage::new(disk, server),
+            server,
+            travelling: Vec::new(),
             begun: Vec::new(),
             ended: Vec::new(),
             yields,
@@ -150,7 +161,7 @@ impl Cache {
 
     /// When something happens by the passing of time alone.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        let held = !self.held.is_empty();
+        let held = !self.held.is_empty() && self.yields == Yields::InTurn;
         let turn = held.then(|| self.reads.next_change(self.now)).flatten();
         self.core.next_timeout().into_iter().chain(turn).min().map(|at| at.max(self.now))
     }
@@ -192,27 +203,60 @@ impl Cache {
 
     /// How long the disk worked.
     pub(super) fn disk_busy(&self) -> Span {
-        self.disk.served().1
+        self.storage.busy()
     }
 
     /// A service of the disk is over.
     pub(super) fn disk_done(&mut self, server: usize) {
-        let (jobs, next) = self.disk.done(self.now, server);
-        self.begun.extend(next);
+        let jobs = self.storage.done(self.now, server, &mut self.begun);
         jobs.into_iter().for_each(|job| self.job_done(job));
         self.send_held();
         self.carry_out();
     }
 
-    /// Gives the disk what is held back, as far as reads leave room.
+    /// A job is at the server.
+    pub(super) fn arrive(&mut self, job: Job) {
+        if self.storage.submit(self.now, job, &mut self.begun) {
+            self.job_done(job);
+            self.send_held();
+            self.carry_out();
+        }
+    }
+
+    /// Sends what is held back, as far as there is room.
     pub(super) fn send_held(&mut self) {
-        while !self.held.is_empty()
-            && self.writes_under_way < self.reads.requests_max(self.now, QUEUE_MAX)
-        {
+        while !self.held.is_empty() && self.writes_under_way < self.writes_max() {
             let Some(job) = self.held.pop_front() else { return };
             self.writes_under_way += 1;
-            let begun = self.disk.submit(self.now, job);
-            self.begun.extend(begun);
+            self.send(job);
+        }
+    }
+
+    /// Writes under way at once.
+    fn writes_max(&self) -> usize {
+        match self.server {
+            Some(server) => server.daemons,
+            None => self.reads.requests_max(self.now, QUEUE_MAX),
+        }
+    }
+
+    /// Whether a job is one of the writes that are under way only so many at a time.
+    fn is_held(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Fetch(_) => false,
+            Purpose::Destage { .. } => self.server.is_some() || self.yields == Yields::InTurn,
+            Purpose::Direct(_) => self.server.is_some(),
+        }
+    }
+
+    fn send(&mut self, job: Job) {
+        match self.server {
+            Some(server) => self.travelling.push((self.now + server.travel, job)),
+            // Nothing is over before the disk has served it.
+            None => {
+                let is_over = self.storage.submit(self.now, job, &mut self.begun);
+                debug_assert!(!is_over, "the disk has to serve it first");
+            }
         }
     }
 
@@ -341,16 +385,17 @@ impl Cache {
         self.next_job += 1;
         self.jobs.insert(id, purpose);
         let job = Job { id, kind, block, blocks: 1 };
-        if self.yields == Yields::InTurn && matches!(purpose, Purpose::Destage { .. }) {
+        if self.is_held(purpose) {
             self.held.push_back(job);
             return self.send_held();
         }
-        let begun = self.disk.submit(self.now, job);
-        self.begun.extend(begun);
+        self.send(job);
     }
 
     fn job_done(&mut self, job: Job) {
-        match self.jobs.remove(&job.id).expect("every job has a purpose") {
+        let purpose = self.jobs.remove(&job.id).expect("every job has a purpose");
+        self.writes_under_way -= usize::from(self.is_held(purpose));
+        match purpose {
             Purpose::Fetch(unit) => {
                 self.reads.end(self.now);
                 let identity = mix(job.block);
@@ -371,7 +416,6 @@ impl Cache {
 
     fn arrived(&mut self, dirty_since: Time, given: Time) {
         self.on_their_way -= 1;
-        self.writes_under_way -= usize::from(self.yields == Yields::InTurn);
         let written = &mut self.written;
         written.arrived += 1;
         let waited = self.now.since(given);

@@ -2,7 +2,7 @@
 
 use super::cache::{Cache, Waiter};
 use destage_core::{Span, Time};
-use destage_sim::event::Events;
+use destage_sim::event::{Events, Job};
 
 /// What uses the cache.
 pub(super) trait Load {
@@ -28,6 +28,7 @@ pub(super) struct Plan<E>(Events<Planned<E>>);
 enum Planned<E> {
     Load(E),
     DiskDone { server: usize },
+    AtServer(Job),
 }
 
 impl<E> Plan<E> {
@@ -50,6 +51,7 @@ pub(super) fn run<L: Load>(load: &mut L, cache: &mut Cache) -> Span {
             match event {
                 Planned::Load(event) => load.happen(event, cache, &mut plan),
                 Planned::DiskDone { server } => cache.disk_done(server),
+                Planned::AtServer(job) => cache.arrive(job),
             }
             settle(load, cache, &mut plan);
         }
@@ -57,10 +59,13 @@ pub(super) fn run<L: Load>(load: &mut L, cache: &mut Cache) -> Span {
     cache.now.since(Time::ZERO)
 }
 
-/// Plans the ends of services that have begun, and tells the load what is over.
+/// Plans the ends of services that have begun and of ways to the server, and tells the load what is over.
 fn settle<L: Load>(load: &mut L, cache: &mut Cache, plan: &mut Plan<L::Event>) {
     for begun in cache.begun.drain(..) {
         plan.0.plan(begun.at, Planned::DiskDone { server: begun.server });
+    }
+    for (at, job) in cache.travelling.drain(..) {
+        plan.0.plan(at, Planned::AtServer(job));
     }
     let now = cache.now;
     cache.ended.drain(..).for_each(|waiter| load.ended(waiter, now, plan));

@@ -24,6 +24,8 @@ struct Users<'e> {
     places: Stream,
     arrivals: Stream,
     writes: Stream,
+    /// The block that is read next where they are read in sequence.
+    next_read: u64,
     /// Since when who reads.
     reading: HashMap<Waiter, Time>,
     written: u64,
@@ -39,6 +41,7 @@ pub(super) fn run(experiment: &Experiment) -> Measured {
         places: experiment.stream("reader"),
         arrivals: experiment.stream("arrivals"),
         writes: experiment.stream("writer"),
+        next_read: 0,
         reading: HashMap::new(),
         written: 0,
         reads: Vec::new(),
@@ -56,7 +59,8 @@ fn cache(experiment: &Experiment) -> Cache {
         Some(_) => Box::new(ExponentialTimes::new(experiment.access, random)),
         None => {
             let times = [experiment.access, experiment.near, experiment.rotation];
-            Box::new(MeanTimes::new(times, random))
+            let disk = MeanTimes::new(times, random);
+            Box::new(if experiment.is_sequential { disk.with_near_reads() } else { disk })
         }
     };
     let (discipline, yields) = match (experiment.discipline, experiment.yields) {
@@ -64,14 +68,14 @@ fn cache(experiment: &Experiment) -> Cache {
         as_asked => as_asked,
     };
     let disk = Station::new(discipline.into(), service);
-    Cache::new(policy(experiment), disk, yields)
+    Cache::new(policy(experiment), disk, yields, experiment.server)
 }
 
 /// The buffer cache: write-back from memory, in no order beyond that of each block. Dirty blocks take their part of the room.
 fn policy(experiment: &Experiment) -> Policy {
     let clean = experiment.cache_blocks.saturating_sub(experiment.writes_per_30s);
     buffer_cache(Policy {
-        when: experiment.when,
+        when: Sabotage::when(experiment.when),
         read_priority: experiment.yields == Yields::WhileFetching
             && !Sabotage::NoReadPriority.is_on(),
         staleness: experiment.staleness,
@@ -98,6 +102,17 @@ pub(super) fn buffer_cache(policy: Policy) -> Policy {
 }
 
 impl Users<'_> {
+    /// Which block is read next.
+    fn next_read(&mut self) -> u64 {
+        let blocks = self.experiment.file_blocks;
+        if !self.experiment.is_sequential {
+            return self.places.below(blocks);
+        }
+        let next = self.next_read;
+        self.next_read = (next + 1) % blocks;
+        next
+    }
+
     /// Which block is written next: one that was never written, or of an open load's hits one that is dirty.
     fn next_written(&mut self, cache: &Cache) -> u64 {
         let dirty = cache.dirty();
@@ -116,7 +131,11 @@ impl Load for Users<'_> {
 
     fn begin(&mut self, plan: &mut Plan<Event>) {
         let readers = if self.experiment.open.is_some() { 1 } else { self.experiment.readers };
-        (0..readers).for_each(|reader| plan.at(Time::ZERO, Event::Read(reader)));
+        let within = self.experiment.begins_within;
+        for reader in 0..readers {
+            let begins = if within == Span::ZERO { 0 } else { self.arrivals.below(within.0) };
+            plan.at(Time(begins), Event::Read(reader));
+        }
         if self.experiment.writes_per_30s > 0 || self.experiment.open.is_some() {
             plan.at(Time::ZERO, Event::Write);
         }
@@ -126,7 +145,7 @@ impl Load for Users<'_> {
         let now = cache.now;
         match event {
             Event::Read(reader) => {
-                let block = self.places.below(self.experiment.file_blocks);
+                let block = self.next_read();
                 self.reading.insert(reader, now);
                 if let Some(open) = &self.experiment.open {
                     let next = now + self.arrivals.exponential(open.read_every);
@@ -141,7 +160,12 @@ impl Load for Users<'_> {
                 };
                 plan.at(now + after, Event::Write);
                 let block = self.next_written(cache);
-                cache.write(block);
+                // The blocks of the other loads are all left.
+                if self.written.is_multiple_of(self.experiment.left_one_in) {
+                    cache.write(block);
+                } else {
+                    cache.write_directly(None, block);
+                }
             }
         }
     }

@@ -3,14 +3,15 @@
 //!
 //! Nothing of the policies is simulated: [`destage_core::Core`] decides when dirty blocks go to the disk.
 //!
-//! - [`Experiment`]: readers and a writer, closed as in section 4.1 (who reads waits for each read before the next, the writer
-//!   for nothing), or open, as queueing theory has them.
+//! - [`Experiment`]: readers and a writer, closed as in sections 4.1 and 4.2 (who reads waits for each read before the next, the
+//!   writer for nothing), or open, as queueing theory has them.
 //! - [`Build`]: a program that computes, writes and deletes files, as in section 4.3.
 
 mod build;
 mod cache;
 mod driver;
 mod host;
+mod server;
 
 use destage_core::{Span, When};
 use destage_sim::event::{Discipline, Stream};
@@ -45,8 +46,17 @@ pub(crate) struct Experiment {
     pub(crate) cache_blocks: u64,
     /// Blocks in the file that is read.
     pub(crate) file_blocks: u64,
+    /// Whether it is read from end to end, again and again, instead of random blocks.
+    pub(crate) is_sequential: bool,
     /// Blocks that are dirtied every 30 s, evenly, none of them twice within a run.
     pub writes_per_30s: u64,
+    /// One written block in so many is left to the update policy, since it is not full. The others go to the disk at once. At
+    /// least 1, which leaves all.
+    pub(crate) left_one_in: u64,
+    /// The server that has the disk; on the host itself if none.
+    pub(crate) server: Option<Server>,
+    /// The readers begin at a random time within this.
+    pub(crate) begins_within: Span,
     /// Reads to be made.
     pub(crate) reads: u64,
     /// For all random streams.
@@ -63,6 +73,17 @@ pub(crate) struct Open {
     pub(crate) write_every: Span,
     /// Of a million writes so many change a block that is dirty.
     pub(crate) hits_per_million: u64,
+}
+
+/// A server that has the disk, and the way there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// The way there and back of a request; above zero.
+    pub(crate) travel: Span,
+    /// Writes of the host that are on their way at once, at least 1: each has a process that waits for it.
+    pub(crate) daemons: usize,
+    /// Blocks in memory that needs no power. A write is over once it is there. 0 for none: then the disk must have it.
+    pub(crate) nvram_blocks: u64,
 }
 
 /// How destaging yields to reads.

@@ -14,7 +14,11 @@ fn experiment(when: When) -> Experiment {
         open: None,
         cache_blocks: 1_228,
         file_blocks: 8_704,
+        is_sequential: false,
         writes_per_30s: 614,
+        left_one_in: 1,
+        server: None,
+        begins_within: Span::ZERO,
         reads: 4_000,
         seed: 1,
     }
@@ -107,6 +111,56 @@ fn destaging_in_turn_is_slow_beside_reads_without_end_but_goes_on() {
     assert!(longest(&in_turn) < 0.2 && longest(&never) > 0.3);
     assert!(in_turn.written.arrived > 100 && in_turn.written.arrived < never.written.arrived);
     assert_eq!((waits.written.blocks, waits.written.arrived), (0, 0), "D alone would end it");
+}
+
+fn remote(when: When, nvram_blocks: u64) -> Experiment {
+    let server = Server { travel: Span::from_millis(5), daemons: 4, nvram_blocks };
+    Experiment { server: Some(server), writes_per_30s: 200, ..experiment(when) }
+}
+
+#[test]
+fn before_a_server_few_writes_are_on_their_way_and_its_memory_ends_them_sooner() {
+    let longest = |run: &Measured| run.reads.iter().max().unwrap().as_secs_f64();
+    let [local, remote, kept] =
+        [experiment(PERIODIC), remote(PERIODIC, 0), remote(PERIODIC, 256)].map(|e| e.run());
+    // A read waits for the writes of four daemons, not for the burst.
+    assert!(longest(&local) > 5.0 && longest(&remote) < 0.3, "{}", longest(&remote));
+    let least = remote.reads.iter().filter(|&&span| span > Span::ZERO).min().unwrap();
+    assert!(*least >= Span::from_millis(5), "{least:?}");
+    // There is room for all of a burst, which is over as soon as it is there.
+    assert!(kept.written.waited_max < Span::from_secs(1), "{:?}", kept.written.waited_max);
+    assert!(remote.written.waited_max > Span::from_secs(2), "{:?}", remote.written.waited_max);
+    assert_eq!(kept.written.bursts[0], remote.written.bursts[0]);
+}
+
+#[test]
+fn memory_that_is_full_takes_writes_as_the_disk_makes_room() {
+    let run = Experiment { reads: 6_000, ..remote(PERIODIC, 8) }.run();
+    let Written { blocks, arrived, waited_max, .. } = run.written;
+    assert!(arrived > 600 && arrived + 200 >= blocks, "{arrived} of {blocks}");
+    assert!(waited_max > Span::from_secs(2), "{waited_max:?}");
+}
+
+#[test]
+fn blocks_that_are_full_go_to_the_disk_at_once() {
+    let run = Experiment { left_one_in: 20, ..experiment(PERIODIC) }.run();
+    let Written { blocks, direct, bursts, .. } = &run.written;
+    assert!(*direct > 18 * blocks && *direct > 1_000, "{direct} {blocks}");
+    assert!(bursts.iter().all(|&burst| (29..=32).contains(&burst)), "{bursts:?}");
+}
+
+#[test]
+fn blocks_read_in_sequence_are_near_one_another() {
+    let quiet = Experiment { writes_per_30s: 0, think: Span::ZERO, ..experiment(PERIODIC) };
+    let mean = |experiment: Experiment| {
+        let run = experiment.run();
+        (run.duration.0 / run.reads.len() as u64, run.hits)
+    };
+    let (random, _) = mean(Experiment { cache_blocks: 1, ..quiet.clone() });
+    let (in_sequence, hits) = mean(Experiment { is_sequential: true, ..quiet });
+    assert_eq!(hits, 0, "the file is larger than the cache");
+    assert!((13_500_000..14_500_000).contains(&in_sequence), "{in_sequence}");
+    assert!(random > 17_000_000, "{random}");
 }
 
 fn build(when: When) -> Build {

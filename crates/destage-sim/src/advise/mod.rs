@@ -4,9 +4,11 @@
 //! found to do and by what its policy can promise, and those that meet everything are ranked by how long requests take.
 
 mod losses;
+mod sure;
 mod tune;
 
 pub use losses::{Amounts, Losses, Violations, random_times};
+pub use sure::{Predicted, Sure, Trust};
 pub use tune::{Choice, Tuned};
 
 use crate::machine::{self, Meter, Report, RunError, Settings, Tier, WritePolicy};
@@ -182,7 +184,7 @@ impl Wish {
         };
         misses.extend(slow("reads", report.reads.latency.p99, self.p99_read));
         misses.extend(slow("writes", report.writes.latency.p99, self.p99_write));
-        let behind = losses.staleness_seconds.max.max(report.destage.staleness_max);
+        let behind = behind(&report, &losses);
         if behind > self.rpo.as_secs_f64() {
             misses.push(format!("the origin is up to {} behind", seconds(behind)));
         }
@@ -205,6 +207,11 @@ impl Wish {
         }
         Judged { report, losses, misses }
     }
+}
+
+/// How far the origin was behind at most, in crashes and between them, seconds.
+fn behind(report: &Report, losses: &Losses) -> f64 {
+    losses.staleness_seconds.max.max(report.destage.staleness_max)
 }
 
 impl Judged {

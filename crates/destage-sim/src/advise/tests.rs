@@ -1,5 +1,6 @@
 use super::*;
 use crate::generate::{Generate, Load};
+use crate::replay::RecordedRun;
 use crate::trace::{Extent, Op};
 use destage_core::Time;
 
@@ -179,4 +180,66 @@ fn what_else_can_be_set_is_tried_and_taken_where_it_is_better() {
     // Nothing is better than what is best already.
     let rest = wish.tune(&requests, &tuned.best, &Meter::default()).expect("it runs");
     assert!(rest.best.mean() <= tuned.best.mean());
+}
+
+/// A run that was recorded under these settings, as the model itself has it.
+fn recorded_as(judged: &Judged, policy: destage_core::Policy) -> RecordedRun {
+    let report = &judged.report;
+    let mut tally = crate::replay::Tally::default();
+    tally.staleness_max = behind(report, &judged.losses);
+    tally.origin_writes = report.origin.write_blocks;
+    tally.fetches = report.origin.read_blocks;
+    let [reads, writes] = [&report.reads, &report.writes].map(|kind| Some(kind.latency.clone()));
+    RecordedRun { policy, tally, reads, writes }
+}
+
+#[test]
+fn a_prediction_is_as_sure_as_the_model_is_right_about_the_recorded_run() {
+    let requests = mail();
+    let wish = wish(Span::from_secs(5), Some(Span::from_millis(1)));
+    let base = base(&requests);
+    let mut policy = defaults::volume::policy(16 << 20);
+    policy.limits.cache_bytes_max = 40 << 20;
+    let running = Settings { flash: Tier::of_running_volume(&policy, 4_096), ..base.clone() };
+    let judge = |settings| wish.judge(&requests, vec![settings], &Meter::default());
+    let recorded = judge(running).expect("it runs").remove(0);
+    let best = judge(wish.candidates(&base).swap_remove(1)).expect("it runs").remove(0);
+    let trust = |run: &RecordedRun| {
+        let trust = wish.trust(run, &requests, &base, &Meter::default()).expect("it runs");
+        trust.expect("nothing interrupted it").of(&best)
+    };
+    let run = recorded_as(&recorded, policy);
+    let sure = trust(&run);
+    assert_eq!(sure.len(), Predicted::ALL.len());
+    for sure in &sure {
+        assert!(sure.recorded == sure.modelled && sure.low == sure.high, "{sure}");
+        assert_eq!(sure.doubt(&wish), None);
+    }
+    // The control: where the recorded run took twice as long as the model has it, so may what is predicted.
+    let twice = |latency: &Option<machine::Latency>| {
+        let twice = |all: machine::Latency| machine::Latency {
+            mean: 2.0 * all.mean,
+            p99: 2.0 * all.p99,
+            ..all
+        };
+        latency.clone().map(twice)
+    };
+    let slower =
+        RecordedRun { writes: twice(&run.writes), reads: twice(&run.reads), ..run.clone() };
+    let sure = trust(&slower);
+    let of = |what| sure.iter().find(|sure| sure.what == what).expect("it is predicted");
+    let mean = of(Predicted::Mean);
+    assert!((mean.high / mean.predicted - 2.0).abs() < 1e-9 && mean.low == mean.predicted);
+    let write = of(Predicted::P99Write);
+    let within = |times: f64| {
+        let limit = Span((write.predicted * times * 1e9) as u64);
+        write.doubt(&Wish { p99_write: Some(limit), ..wish })
+    };
+    assert!(within(1.5).is_some_and(|doubt| doubt.contains("more than")), "the error may miss it");
+    assert_eq!(within(2.5), None, "the error does not reach so far");
+    assert_eq!(within(0.5), None, "it is missed anyway, which the ranking says");
+    assert_eq!(of(Predicted::OriginWrites).low, of(Predicted::OriginWrites).high);
+    // What the recording does not tell is not made up.
+    let silent = RecordedRun { reads: None, ..run };
+    assert_eq!(trust(&silent).len(), Predicted::ALL.len() - 2);
 }

@@ -18,23 +18,30 @@ pub struct MeanTimes {
     near: Span,
     rotation: Span,
     random: Stream,
-    /// The block after what was written last, unless something else was served since.
-    next_written: Option<u64>,
+    has_near_reads: bool,
+    /// The block after what was served last, unless that was of no such kind.
+    next: Option<u64>,
 }
 
 impl MeanTimes {
     /// A disk whose services take `access` on average, `near` where a write follows one to the block before it.
     pub fn new([access, near, rotation]: [Span; 3], random: Stream) -> Self {
-        Self { access, near, rotation, random, next_written: None }
+        Self { access, near, rotation, random, has_near_reads: false, next: None }
+    }
+
+    /// A read takes `near` as well where it follows one to the block before it.
+    #[must_use]
+    pub fn with_near_reads(self) -> Self {
+        Self { has_near_reads: true, ..self }
     }
 }
 
 impl Service for MeanTimes {
     fn time(&mut self, _: Time, job: &Job) -> Span {
-        let is_write = job.kind == JobKind::Write;
-        let follows = is_write && self.next_written == Some(job.block);
+        let can_follow = self.has_near_reads || job.kind == JobKind::Write;
+        let follows = can_follow && self.next == Some(job.block);
         let mean = if follows { self.near } else { self.access };
-        self.next_written = is_write.then_some(job.block + job.blocks);
+        self.next = can_follow.then_some(job.block + job.blocks);
         let half = Span(self.rotation.0 / 2);
         let rest = self.random.around(mean.saturating_sub(half));
         Span(self.random.around(half).0 + rest.0)

@@ -22,6 +22,7 @@ mod words;
 
 pub use destage_engine::WritePolicy;
 pub use meter::Meter;
+pub(crate) use report::Gathered;
 pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Overload, Report, StationLoad};
 pub use settings::{
     Architecture, Arrivals, Device, Devices, Discipline, Disk, DiskProfile, FaultKind, Faulty,

@@ -189,7 +189,7 @@ pub struct StationLoad {
 
 /// Latencies while they are being gathered.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(crate) struct Gathered {
     histogram: Histogram<u64>,
     buckets: [u64; 65],
     sum: u128,
@@ -205,7 +205,7 @@ impl Default for Gathered {
 }
 
 impl Gathered {
-    pub(super) fn add(&mut self, latency: Span) {
+    pub(crate) fn add(&mut self, latency: Span) {
         let nanos = latency.0;
         self.histogram.record(nanos).expect("it grows to what is recorded");
         self.max = self.max.max(latency);
@@ -219,7 +219,7 @@ impl Gathered {
         self.sum as f64 / 1e9
     }
 
-    pub(super) fn latency(&self) -> Latency {
+    pub(crate) fn latency(&self) -> Latency {
         let count: u64 = self.buckets.iter().sum();
         if count == 0 {
             return Latency::default();

@@ -50,6 +50,32 @@ impl Tier {
         }
     }
 
+    /// The cache of a volume that runs under a policy: what is clean and what is dirty share its room here.
+    pub fn of_running_volume(policy: &Policy, block: u64) -> Self {
+        let limits = &policy.limits;
+        let bytes = limits.cache_bytes_max.saturating_add(limits.dirty_bytes_max);
+        let tier = Self {
+            size: Bytes(bytes.clamp(block, u64::from(u32::MAX) * block)),
+            log: Bytes(limits.journal_bytes_max),
+            dirty: Bytes(limits.dirty_bytes_max),
+            counts_writes: true,
+            replacement: SERVED,
+            persistent: true,
+            ..Self::default()
+        };
+        tier.with(policy, WritePolicy::of(policy))
+    }
+
+    /// The memory of a server of rows that runs under a policy, as [`Tier::of_rows`] has it.
+    pub fn of_running_rows(policy: &Policy, row: u64, block: u64) -> Self {
+        let (limits, named) = (&policy.limits, WritePolicy::of(policy));
+        let rows = Self::of_rows(limits.cache_bytes_max, limits.dirty_bytes_max, row, block);
+        let batch = rows.batch;
+        // Sessions are in order, whatever the order is called there.
+        let waits = matches!(named, WritePolicy::WriteThrough | WritePolicy::WriteAround);
+        Self { batch, ..rows.with(policy, if waits { named } else { WritePolicy::Journaled }) }
+    }
+
     fn with(self, policy: &Policy, named: WritePolicy) -> Self {
         Self {
             policy: named,

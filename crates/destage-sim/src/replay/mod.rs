@@ -1,5 +1,6 @@
 //! Recordings of live runs, told to the core once more: it must answer the same. Then, with another policy: what if.
 
+mod answers;
 mod load;
 mod requests;
 mod tally;
@@ -9,6 +10,7 @@ use destage_core::{Core, Effect, Input, Span, Time};
 use destage_record::{Damage, Digest, Event, Part, Scratch};
 use std::fmt;
 
+pub use answers::{Answers, RecordedRun};
 pub use load::Load;
 pub use tally::Tally;
 pub use what_if::{ASSUMED, Assumed, Latency, Outcome, what_if, what_if_with};

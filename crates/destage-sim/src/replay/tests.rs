@@ -17,6 +17,9 @@ struct Driver {
     next_request: u64,
     writing: Vec<(RequestId, UnitId)>,
     later: Vec<(Time, Later)>,
+    /// When each request came and whether it writes, and how long those took that were answered.
+    asked: Vec<(Time, bool)>,
+    answered: Vec<(bool, Span)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +42,8 @@ impl Driver {
             next_request: 0,
             writing: Vec::new(),
             later: Vec::new(),
+            asked: Vec::new(),
+            answered: Vec::new(),
         }
     }
 
@@ -59,6 +64,7 @@ impl Driver {
             if writes {
                 self.writing.push((request, unit));
             }
+            self.asked.push((self.now, writes));
             self.core.handle(self.now, Input::Access { request, intent, units: &[unit] });
             self.effects();
             self.core.handle(self.now, Input::Tick);
@@ -94,6 +100,10 @@ impl Driver {
                 Effect::Sync { upto } => after(1, Later::Synced(upto)),
                 Effect::Fetch { unit } => after(4, Later::Fetched(unit)),
                 Effect::Destage { batch, .. } => after(9, Later::Destaged(batch)),
+                Effect::Send { client } => {
+                    let (at, writes) = self.asked[client.0 as usize];
+                    self.answered.push((writes, self.now.since(at)));
+                }
                 Effect::Evict { unit } => {
                     let identity = 99 + u64::from(unit.0);
                     self.core.handle(self.now, Input::Evicted { identity });
@@ -362,4 +372,29 @@ fn another_policy_writes_less_to_the_origin_and_lets_it_grow_older() {
     let through = destage_core::Acknowledge::Origin;
     let through = what_if(&load, |p| Policy { acknowledge: through, ..p.clone() }).unwrap();
     assert!(through.writes.mean > 0.008, "a write waits for the origin: {:?}", through.writes);
+}
+
+#[test]
+fn the_times_of_requests_are_found_in_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = RecordSettings { path: folder.path().join("run"), bytes_max: 1 << 30 };
+    let mut driver = Driver::new(policy(), Some(&settings));
+    driver.run(3_000, 100);
+    let answered = std::mem::take(&mut driver.answered);
+    drop(driver);
+    let path = list(&settings.path).unwrap().remove(0);
+    let part = Part::read(std::fs::read(path).unwrap(), VERSION).unwrap();
+    let mut watched: (Load, (Tally, Answers)) = Default::default();
+    replay(&part, &mut watched).unwrap();
+    let (load, (tally, answers)) = watched;
+    let run = answers.run(load.policy(), &tally).expect("there was one");
+    for (writes, found) in [(false, run.reads), (true, run.writes)] {
+        let spans: Vec<_> = answered.iter().filter(|(kind, _)| *kind == writes).collect();
+        let mean =
+            spans.iter().map(|(_, span)| span.as_secs_f64()).sum::<f64>() / spans.len() as f64;
+        let found = found.expect("they are told");
+        assert!(found.count > 1_400 && found.count == spans.len() as u64, "{}", found.count);
+        assert!((found.mean - mean).abs() < 1e-9 && mean > 0.001, "{} {mean}", found.mean);
+    }
+    assert!(answers.run(None, &tally).is_none());
 }

@@ -19,6 +19,7 @@ pub use error::{Position, TraceError};
 pub use format::Format;
 
 use crate::machine::Devices;
+use crate::replay::RecordedRun;
 use destage_core::Time;
 use records::{Records, Step};
 use source::Source;
@@ -131,6 +132,7 @@ pub struct Trace {
     last: Time,
     note: Option<String>,
     devices: Option<Devices>,
+    run: Option<RecordedRun>,
 }
 
 impl std::fmt::Debug for Trace {
@@ -181,6 +183,7 @@ impl Trace {
             last: Time::ZERO,
             note: recorded.note,
             devices: recorded.devices,
+            run: recorded.run,
         })
     }
 
@@ -221,6 +224,7 @@ impl Trace {
             last: Time::ZERO,
             note: None,
             devices: None,
+            run: None,
         })
     }
 
@@ -242,6 +246,11 @@ impl Trace {
     /// How slow devices were, if the trace is a recording.
     pub fn devices(&self) -> Option<&Devices> {
         self.devices.as_ref()
+    }
+
+    /// What became of the requests, if the trace is a recording.
+    pub fn recorded_run(&self) -> Option<&RecordedRun> {
+        self.run.as_ref()
     }
 
     /// What was met so far.

@@ -2,7 +2,7 @@
 
 use super::{Format, Raw, TraceError};
 use crate::machine::Devices;
-use crate::replay::{Load, ReplayError, replay};
+use crate::replay::{Answers, Load, RecordedRun, ReplayError, Tally, replay};
 use destage_record::{Part, list};
 use std::fs::File;
 use std::io::Read;
@@ -34,6 +34,8 @@ pub(super) struct Recorded {
     pub(super) note: Option<String>,
     /// How slow devices were.
     pub(super) devices: Option<Devices>,
+    /// What became of the requests.
+    pub(super) run: Option<RecordedRun>,
 }
 
 /// Reads all of it.
@@ -45,7 +47,8 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         reason: reason.into(),
     };
     let parts = list(path).map_err(|error| wrong(error.to_string()))?;
-    let (mut load, mut is_volume, mut last) = (Load::default(), false, None);
+    let mut watched: (Load, (Tally, Answers)) = Default::default();
+    let (mut is_volume, mut last) = (false, None);
     for path in parts {
         let name = path.display().to_string();
         let content = std::fs::read(&path).map_err(|error| TraceError::Open { name, error })?;
@@ -54,12 +57,13 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         let begin = &part.begin;
         let follows = last == Some((begin.run, begin.part.wrapping_sub(1)));
         if !follows || begin.after_gap {
-            load = Load::default();
+            watched = Default::default();
         }
         last = Some((begin.run, begin.part));
         is_volume = begin.subject.starts_with("block");
-        replay(&part, &mut load).map_err(|error: ReplayError| wrong(error.to_string()))?;
+        replay(&part, &mut watched).map_err(|error: ReplayError| wrong(error.to_string()))?;
     }
+    let (load, (tally, answers)) = watched;
     let (all, known) = load.known();
     let what = if is_volume { "blocks" } else { "rows" };
     let note = (known < all).then(|| {
@@ -76,5 +80,6 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         thread: request.thread,
     };
     let requests = load.trace(is_volume).into_iter().map(raw).collect();
-    Ok(Recorded { requests, note, devices: load.devices() })
+    let run = answers.run(load.policy(), &tally);
+    Ok(Recorded { requests, note, devices: load.devices(), run })
 }

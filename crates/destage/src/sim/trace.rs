@@ -8,6 +8,7 @@ use destage_runtime::progress::Progress;
 use destage_runtime::shutdown;
 use destage_runtime::units::Bytes;
 use destage_sim::machine::Devices;
+use destage_sim::replay::RecordedRun;
 use destage_sim::trace::{BlockEvent, Counts, Format, Options, Request, Trace, TraceError};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,6 +193,11 @@ impl Reading {
     /// How slow devices were, if the trace is a recording.
     pub(crate) fn devices(&self) -> Option<Devices> {
         self.trace.devices().cloned()
+    }
+
+    /// What became of the requests, if the trace is a recording.
+    pub(crate) fn recorded_run(&self) -> Option<RecordedRun> {
+        self.trace.recorded_run().cloned()
     }
 
     /// The format and what was met; what was passed over is warned of.

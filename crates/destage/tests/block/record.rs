@@ -124,6 +124,18 @@ fn a_recording_is_a_trace_like_any_other_up_to_advice_that_a_server_takes() {
     let online = advice["online"].as_str().expect("a command line").to_owned();
     let words: Vec<&str> = online.split(' ').skip(3).collect();
     assert!(!advice["choices"].as_array().expect("a list").is_empty(), "{advice}");
+    // The recorded run itself says how sure each figure is.
+    let sure = advice["sure"].as_array().expect("a list");
+    let told: Vec<&str> = sure.iter().filter_map(|sure| sure["what"].as_str()).collect();
+    let all = ["mean", "p99-read", "p99-write", "behind", "origin-writes", "origin-reads"];
+    assert_eq!(told, all, "{advice}");
+    for sure in sure {
+        let of = |name: &str| sure[name].as_f64().expect("a number");
+        assert!(of("recorded") > 0.0 && of("low") <= of("predicted"), "{sure}");
+        assert!(of("predicted") <= of("high"), "{sure}");
+    }
+    // Every block that was read was read at the origin once, by the recording as by the model.
+    assert_eq!(sure[5]["recorded"], sure[5]["modelled"], "{advice}");
     // The advice is applied to a server that runs, which then says so.
     let other = Scratch::new();
     let server = launch(&other).start();

@@ -1,5 +1,8 @@
 //! `destage sim advise`: which policy of a front end to choose, and the command line for it.
 
+mod command;
+
+use self::command::{command, online};
 use super::machine::settings_in_force;
 use super::trace::{TraceArgs, interrupt, verdict};
 use crate::error::CliError;
@@ -9,11 +12,11 @@ use crate::values::{bytes, interval};
 use destage_core::Time;
 use destage_runtime::exit;
 use destage_runtime::human::{count, seconds};
-use destage_runtime::policy::{at_limit_name, when_text};
+use destage_runtime::policy::when_text;
 use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
-use destage_sim::advise::{Choice, Front, Judged, Losses, Tuned, Wish, random_times, reason};
-use destage_sim::machine::{Devices, Meter, Settings, Tier, WritePolicy};
+use destage_sim::advise::{Choice, Front, Judged, Losses, Sure, Tuned, Wish, random_times, reason};
+use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
 use destage_sim::report::{Axis, Chart, Page, Scale, Series};
 use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
@@ -123,6 +126,8 @@ struct Advice<'a> {
     mean_seconds: f64,
     p99_read_seconds: f64,
     p99_write_seconds: f64,
+    /// How sure they are, as far as the trace is a recording and tells.
+    sure: Vec<Sure>,
     /// What further choices would cost or save.
     choices: &'a [Choice],
     ranking: Vec<Ranked<'a>>,
@@ -152,7 +157,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     for request in &mut reading {
         requests.push(request?);
     }
-    let measured = reading.devices();
+    let (measured, recorded) = (reading.devices(), reading.recorded_run());
     reading.finish();
     let wish = Wish {
         rpo: args.rpo.span(),
@@ -187,6 +192,14 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         return Err(CliError::new(exit::INTERRUPTED, message));
     };
     let tuned = watched(&meter, 0, || wish.tune(&requests, best, &meter).map_err(CliError::usage))?;
+    let trust = match &recorded {
+        Some(run) => watched(&meter, 0, || {
+            wish.trust(run, &requests, &base, &meter).map_err(CliError::usage)
+        })?,
+        None => None,
+    };
+    let sure = trust.map(|trust| trust.of(&tuned.best)).unwrap_or_default();
+    let doubts: Vec<String> = sure.iter().filter_map(|sure| sure.doubt(&wish)).collect();
     if ranking.len() < asked {
         tracing::warn!("interrupted: only {} of {asked} candidates are ranked", ranking.len());
     }
@@ -208,12 +221,13 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
             .into_iter()
             .map(|(tier, policy)| format!("{tier}: {policy}"))
             .collect(),
-        reason: [reason(&wish, &ranking), tuning(best, &tuned)].concat(),
+        reason: [reason(&wish, &ranking), tuning(best, &tuned), doubts].concat(),
         command: command(&wish, &tuned.best.report.settings),
         online: online(&wish, &tuned.best.report.settings),
         mean_seconds: tuned.best.mean(),
         p99_read_seconds: tuned.best.report.reads.latency.p99,
         p99_write_seconds: tuned.best.report.writes.latency.p99,
+        sure,
         choices: &tuned.choices,
         ranking: ranking.iter().map(|judged| ranked(&wish, judged)).collect(),
     };
@@ -295,110 +309,6 @@ fn ranked<'a>(wish: &Wish, judged: &'a Judged) -> Ranked<'a> {
     }
 }
 
-/// What puts the settings into service. Origin and cache are the user's to name.
-fn command(wish: &Wish, settings: &Settings) -> String {
-    match wish.front {
-        Front::Block { flash, .. } => command_of_volumes(flash, settings),
-        Front::Data { ram, row } => command_of_rows(wish, [ram, row], settings),
-    }
-}
-
-fn command_of_rows(wish: &Wish, [ram, row]: [u64; 2], settings: &Settings) -> String {
-    let tier = &settings.flash;
-    let block = settings.block.get();
-    // What the candidates have is half; a limit is a number of rows in the simulation.
-    let half = Tier::of_rows(ram / 2, ram / 2, row, block).dirty;
-    let dirty = if tier.dirty == half { ram / 2 } else { dirty_bytes_of_rows(tier, block, row) };
-    format!(
-        "destage serve --origin postgres://USER@HOST/DATABASE --cache-size {} --dirty-limit {} --policy {} --commit {} \
-         --staleness {} --when {} --at-limit {} --batch {} --linger {}",
-        Bytes(ram - dirty),
-        Bytes(dirty),
-        policy_name(wish, tier.policy),
-        tier.commit,
-        tier.staleness,
-        when_text(tier.when),
-        at_limit_name(tier.at_limit),
-        tier.batch_groups,
-        tier.linger,
-    )
-}
-
-fn command_of_volumes(flash: u64, settings: &Settings) -> String {
-    let tier = &settings.flash;
-    let (policy, order) = match tier.policy {
-        WritePolicy::WriteAround => (WritePolicy::WriteThrough.name(), ""),
-        WritePolicy::Ordered => (WritePolicy::Ordered.name(), " --order epoch"),
-        WritePolicy::Strict => (WritePolicy::Ordered.name(), " --order strict"),
-        named => (named.name(), ""),
-    };
-    let limits = tier
-        .core_policy(tier.size.get() / settings.block.get(), settings.block.get(), false)
-        .limits;
-    format!(
-        "destage block serve --origin nbd://STORAGE/VOLUME --cache /SSD/VOLUME --cache-size {} --log-size {} \
-         --dirty-limit {} --policy {policy}{order} --commit {} --staleness {} --when {} --at-limit {} --batch-size {} \
-         --linger {}",
-        Bytes(flash),
-        Bytes(flash - tier.size.get()),
-        Bytes(limits.dirty_bytes_max),
-        commit_word(tier),
-        tier.staleness,
-        when_text(tier.when),
-        at_limit_name(tier.at_limit),
-        tier.batch,
-        tier.linger,
-    )
-}
-
-/// `d` of a volume as the server takes it.
-fn commit_word(tier: &Tier) -> String {
-    let on_flush = destage_engine::commit_on_flush(tier.staleness.span());
-    if tier.commit.span() == on_flush { "flush".into() } else { tier.commit.to_string() }
-}
-
-/// The change of a running server. What a cache's making has decided is not in it.
-fn online(wish: &Wish, settings: &Settings) -> String {
-    let tier = &settings.flash;
-    let block = settings.block.get();
-    let limits = tier.core_policy(tier.size.get() / block, block, false).limits;
-    let (staleness, linger) = (tier.staleness, tier.linger);
-    let (when, at_limit) = (when_text(tier.when), at_limit_name(tier.at_limit));
-    match wish.front {
-        Front::Block { .. } => {
-            let policy = match tier.policy {
-                WritePolicy::Ordered => "ordered order=epoch",
-                WritePolicy::Strict => "ordered order=strict",
-                WritePolicy::WriteAround => WritePolicy::WriteThrough.name(),
-                named => named.name(),
-            };
-            format!(
-                "destage block policy {policy} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} \
-                 linger={linger}",
-                commit_word(tier),
-                Bytes(limits.dirty_bytes_max)
-            )
-        }
-        Front::Data { ram, row } => {
-            let dirty = dirty_bytes_of_rows(tier, block, row);
-            format!(
-                "destage policy {} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} cache-size={} \
-                 batch={} linger={linger}",
-                policy_name(wish, tier.policy),
-                tier.commit,
-                Bytes(dirty),
-                Bytes(ram - dirty),
-                tier.batch_groups
-            )
-        }
-    }
-}
-
-/// The memory of buffered rows, which take one block each in the simulation.
-fn dirty_bytes_of_rows(tier: &Tier, block: u64, row: u64) -> u64 {
-    (tier.dirty.get() / block).saturating_mul(row).max(64 << 10)
-}
-
 /// Why other settings are advised than those of the first candidate.
 fn tuning(best: &Judged, tuned: &Tuned) -> Vec<String> {
     let taken = tuned.choices.iter().filter(|choice| choice.is_taken);
@@ -445,6 +355,16 @@ impl Advice<'_> {
             self.flash.map(|size| format!(", {size} of flash")).unwrap_or_default(),
             self.ram.map(|size| format!(", {size} of RAM")).unwrap_or_default()
         )
+    }
+
+    fn how_sure(&self) -> Vec<String> {
+        if self.sure.is_empty() {
+            return vec![
+                "not known, since only a recording (--record of a server) tells how long its requests took"
+                    .into(),
+            ];
+        }
+        self.sure.iter().map(Sure::to_string).collect()
     }
 
     fn header() -> [&'static str; 9] {
@@ -498,6 +418,8 @@ impl Advice<'_> {
         let sentences = self.reason.iter().map(|sentence| format!("{sentence}\n"));
         out.push('\n');
         out.extend(sentences);
+        out.push_str("\nhow sure:\n");
+        out.extend(self.how_sure().iter().map(|line| format!("  {line}\n")));
         if !self.choices.is_empty() {
             out.push_str("\nfurther choices, against the first of the ranking:\n");
             out.extend(self.choices.iter().map(|choice| format!("  {}\n", told(choice))));
@@ -538,6 +460,8 @@ impl Advice<'_> {
         page.verbatim(&self.command);
         page.paragraph("A server that runs takes of it, at once:");
         page.verbatim(&self.online);
+        page.heading("How sure it is");
+        page.list(&self.how_sure());
         page.heading("What further choices would cost or save");
         page.list(&self.choices.iter().map(told).collect::<Vec<_>>());
         page.heading("What they come to");

@@ -1,0 +1,210 @@
+//! How sure advice is: what the model makes of the recorded run itself, against what was recorded of it.
+
+use super::{Front, Judged, Meter, Wish, behind};
+use crate::machine::{RunError, Settings, Tier};
+use crate::replay::RecordedRun;
+use crate::trace::Request;
+use destage_core::Span;
+use destage_runtime::human::{count, seconds};
+use destage_runtime::units::Bytes;
+use serde::Serialize;
+use std::convert::Infallible;
+
+/// A figure that advice predicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Predicted {
+    /// How long a request takes on average, seconds.
+    Mean,
+    /// How long 99 % of the reads take at most, seconds.
+    P99Read,
+    /// How long 99 % of the writes take at most, seconds.
+    P99Write,
+    /// How far the origin is behind at most, seconds.
+    Behind,
+    /// Blocks or rows written at the origin.
+    OriginWrites,
+    /// Blocks or rows read at the origin.
+    OriginReads,
+}
+
+/// How far the model is to be trusted: each figure of the recorded run, as it was recorded and as the model has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trust(Vec<(Predicted, f64, f64)>);
+
+/// A predicted figure and how sure it is. Times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sure {
+    /// Which one.
+    pub what: Predicted,
+    /// Of the recorded run, as it was recorded.
+    pub recorded: f64,
+    /// Of the recorded run, by the model.
+    pub modelled: f64,
+    /// Of the advised settings, by the model.
+    pub predicted: f64,
+    /// What it may be instead: if the model is as wrong about them as about the recorded run, or not at all.
+    pub low: f64,
+    /// Likewise.
+    pub high: f64,
+}
+
+/// Times below this are not told apart, seconds: rows in memory take none in the model.
+const SHORTEST: f64 = 1e-6;
+
+impl Wish {
+    /// Runs the recorded run itself in the model; `None` if it was interrupted.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn trust(
+        &self,
+        run: &RecordedRun,
+        requests: &[Request],
+        base: &Settings,
+        meter: &Meter,
+    ) -> Result<Option<Trust>, RunError<Infallible>> {
+        let block = base.block.get();
+        let flash = match self.front {
+            Front::Block { .. } => Tier::of_running_volume(&run.policy, block),
+            Front::Data { row, .. } => Tier::of_running_rows(&run.policy, row, block),
+        };
+        let ram = Tier { size: Bytes(0), ..base.ram.clone() };
+        let settings = Settings { flash, ram, ..base.clone() };
+        let judged = self.judge(requests, vec![settings], meter)?;
+        let recorded = |what| of_run(run, what);
+        let trust = |judged: &Judged| {
+            let known = Predicted::ALL
+                .into_iter()
+                .filter_map(|what| Some((what, recorded(what)?, of_judged(judged, what))));
+            Trust(known.collect())
+        };
+        Ok(judged.first().map(trust))
+    }
+}
+
+impl Predicted {
+    /// Each once.
+    pub const ALL: [Self; 6] = [
+        Self::Mean,
+        Self::P99Read,
+        Self::P99Write,
+        Self::Behind,
+        Self::OriginWrites,
+        Self::OriginReads,
+    ];
+
+    /// For people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Mean => "a request, mean",
+            Self::P99Read => "99 % of the reads",
+            Self::P99Write => "99 % of the writes",
+            Self::Behind => "origin behind, at most",
+            Self::OriginWrites => "written at the origin",
+            Self::OriginReads => "read at the origin",
+        }
+    }
+
+    /// A value of it, for people.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Self::OriginWrites | Self::OriginReads => count(value.round() as u64),
+            _ => seconds(value),
+        }
+    }
+
+    /// The least that is told apart.
+    fn least(self) -> f64 {
+        match self {
+            Self::OriginWrites | Self::OriginReads => 1.0,
+            _ => SHORTEST,
+        }
+    }
+
+    /// What was asked for of it.
+    fn limit(self, wish: &Wish) -> Option<Span> {
+        match self {
+            Self::P99Read => wish.p99_read,
+            Self::P99Write => wish.p99_write,
+            Self::Behind => Some(wish.rpo),
+            _ => None,
+        }
+    }
+}
+
+fn of_run(run: &RecordedRun, what: Predicted) -> Option<f64> {
+    let (reads, writes) = (run.reads.as_ref(), run.writes.as_ref());
+    match what {
+        Predicted::Mean => {
+            let (reads, writes) = (reads?, writes?);
+            let sum = reads.mean * reads.count as f64 + writes.mean * writes.count as f64;
+            Some(sum / (reads.count + writes.count) as f64)
+        }
+        Predicted::P99Read => reads.map(|reads| reads.p99),
+        Predicted::P99Write => writes.map(|writes| writes.p99),
+        Predicted::Behind => Some(run.tally.staleness_max),
+        Predicted::OriginWrites => Some(run.tally.origin_writes as f64),
+        Predicted::OriginReads => Some(run.tally.fetches as f64),
+    }
+}
+
+fn of_judged(judged: &Judged, what: Predicted) -> f64 {
+    let report = &judged.report;
+    match what {
+        Predicted::Mean => judged.mean(),
+        Predicted::P99Read => report.reads.latency.p99,
+        Predicted::P99Write => report.writes.latency.p99,
+        Predicted::Behind => behind(report, &judged.losses),
+        Predicted::OriginWrites => report.origin.write_blocks as f64,
+        Predicted::OriginReads => report.origin.read_blocks as f64,
+    }
+}
+
+impl Trust {
+    /// How sure the figures of a candidate are, as far as the recording tells.
+    pub fn of(&self, judged: &Judged) -> Vec<Sure> {
+        let sure = |&(what, recorded, modelled): &(Predicted, f64, f64)| {
+            let predicted = of_judged(judged, what);
+            let least = what.least();
+            let ratio = recorded.max(least) / modelled.max(least);
+            let other = predicted * ratio;
+            let (low, high) = (predicted.min(other), predicted.max(other));
+            Sure { what, recorded, modelled, predicted, low, high }
+        };
+        self.0.iter().map(sure).collect()
+    }
+}
+
+impl Sure {
+    /// That what is asked for may be missed although the model does not say so, in words.
+    pub fn doubt(&self, wish: &Wish) -> Option<String> {
+        let limit = self.what.limit(wish)?.as_secs_f64();
+        (self.predicted <= limit && self.high > limit).then(|| {
+            format!(
+                "Not sure is {}: it may be {}, more than {}, if the model errs as it does about the recorded run ({} instead of {}).",
+                self.what.words(),
+                seconds(self.high),
+                seconds(limit),
+                seconds(self.modelled),
+                seconds(self.recorded),
+            )
+        })
+    }
+}
+
+impl std::fmt::Display for Sure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |value| self.what.text(value);
+        write!(
+            f,
+            "{}: {}, {} to {} (the recorded run: {} recorded, {} modelled)",
+            self.what.words(),
+            text(self.predicted),
+            text(self.low),
+            text(self.high),
+            text(self.recorded),
+            text(self.modelled)
+        )
+    }
+}

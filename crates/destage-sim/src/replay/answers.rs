@@ -1,0 +1,146 @@
+//! How long the requests of a recorded run took, as its core saw it.
+
+use super::{Observer, Tally};
+use crate::machine::{Gathered, Latency};
+use destage_core::{
+    Access, ClientId, Core, Effect, Input, Intent, Lsn, Policy, RequestId, Time, UnitId,
+};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+
+/// A recorded run.
+#[derive(Clone, Debug)]
+pub struct RecordedRun {
+    /// The policy that was in force at the beginning.
+    pub policy: Policy,
+    /// Counts.
+    pub tally: Tally,
+    /// Reads, from the core's being asked to the answer's leaving; `None` where the recording does not tell.
+    pub reads: Option<Latency>,
+    /// Writes, likewise. Those that had to be on the medium by themselves are left out: they are a write and a flush.
+    pub writes: Option<Latency>,
+}
+
+/// Finds out when requests were answered.
+///
+/// A recording does not tell which request an answer is for. That of a write is announced while the write is executed. A read is
+/// announced then, too, or once the device has read: then it is taken for the oldest that was executed and not answered.
+#[derive(Debug, Default)]
+pub struct Answers {
+    asked: HashMap<RequestId, (Asked, Box<[UnitId]>)>,
+    /// The write that was executed by the last effect, and the units that it has written.
+    writing: Option<Asked>,
+    written: Vec<UnitId>,
+    /// Reads that were executed, and when.
+    reading: VecDeque<(Asked, Time)>,
+    /// Writes that write through, by their first unit, and by their group once they have one.
+    through: HashMap<UnitId, Asked>,
+    settling: HashMap<Lsn, Asked>,
+    /// What is announced.
+    leaving: HashMap<ClientId, Asked>,
+    reads: Gathered,
+    writes: Gathered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: Time,
+    is_write: bool,
+}
+
+/// Of a hundred reads answered so many may be left at the end without an answer: with more, answers were for several at once.
+const UNANSWERED_PERCENT: u64 = 5;
+
+impl Answers {
+    /// The run, with what else is known of it; `None` if nothing was recorded.
+    pub fn run(&self, policy: Option<&Policy>, tally: &Tally) -> Option<RecordedRun> {
+        let known = |gathered: &Gathered| Some(gathered.latency()).filter(|of| of.count > 0);
+        let reads = known(&self.reads)
+            .filter(|reads| self.reading.len() as u64 * 100 <= reads.count * UNANSWERED_PERCENT);
+        let writes = known(&self.writes);
+        Some(RecordedRun { policy: policy?.clone(), tally: tally.clone(), reads, writes })
+    }
+
+    fn ended(&mut self, asked: Option<Asked>, now: Time) {
+        let Some(asked) = asked else { return };
+        let gathered = if asked.is_write { &mut self.writes } else { &mut self.reads };
+        gathered.add(now.since(asked.at));
+    }
+
+    /// Which read an answer is for.
+    fn read_answered(&mut self, now: Time) -> Option<Asked> {
+        let is_at_once = self.reading.back().is_some_and(|&(_, executed)| executed == now);
+        let read = if is_at_once { self.reading.pop_back() } else { self.reading.pop_front() };
+        read.map(|(asked, _)| asked)
+    }
+
+    /// Whether the driver only makes sure that units which were just written count as present.
+    fn is_driver(&self, units: &[UnitId], core: &Core) -> bool {
+        !self.written.is_empty()
+            && units.iter().all(|unit| self.written.contains(unit) && !core.is_present(*unit))
+    }
+
+    fn first_through(&mut self, units: &[(UnitId, u32)]) -> Option<Asked> {
+        units.first().and_then(|(unit, _)| self.through.remove(unit))
+    }
+}
+
+impl Observer for Answers {
+    fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
+        match *input {
+            Input::Access { request, intent, units } if !self.is_driver(units, core) => {
+                let is_write = matches!(intent, Intent::Write { .. });
+                self.asked.insert(request, (Asked { at: now, is_write }, units.into()));
+            }
+            Input::Write { units, access: Access::Back, .. } => {
+                self.written.extend(units.iter().map(|(unit, _)| *unit));
+            }
+            Input::Write { units, .. } => {
+                if let Some(asked) = self.first_through(units) {
+                    self.settling.insert(core.next_lsn(), asked);
+                }
+            }
+            Input::Through { units, .. } => {
+                let asked = self.first_through(units);
+                self.ended(asked, now);
+            }
+            Input::Release { units } => units.iter().for_each(|unit| {
+                self.through.remove(unit);
+            }),
+            Input::Respond { client, wrote, .. } => {
+                let asked = if wrote { self.writing.take() } else { self.read_answered(now) };
+                self.leaving.extend(asked.map(|asked| (client, asked)));
+            }
+            _ => {}
+        }
+    }
+
+    fn effect(&mut self, now: Time, effect: &Effect, _core: &Core) {
+        self.writing = None;
+        self.written.clear();
+        match *effect {
+            Effect::Execute { request, access, .. } => {
+                let Some((asked, units)) = self.asked.remove(&request) else { return };
+                if access != Access::Back {
+                    self.through.extend(units.iter().map(|&unit| (unit, asked)));
+                } else if asked.is_write {
+                    self.writing = Some(asked);
+                } else {
+                    self.reading.push_back((asked, now));
+                }
+            }
+            Effect::Refuse { request, .. } => {
+                self.asked.remove(&request);
+            }
+            Effect::Send { client } => {
+                let asked = self.leaving.remove(&client);
+                self.ended(asked, now);
+            }
+            Effect::Settled { lsn, .. } => {
+                let asked = self.settling.remove(&lsn);
+                self.ended(asked, now);
+            }
+            _ => {}
+        }
+    }
+}
