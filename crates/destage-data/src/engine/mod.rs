@@ -122,6 +122,7 @@ pub(crate) use journal::COMMIT;
 pub(crate) use key::{format_key, key_cells};
 use log::GroupLog;
 pub use login::PasswordJob;
+pub(crate) use login::{BUSY, Known, LOOKS_MAX, LOOKS_OF_ADDRESS_MAX, Quick, WRONG, held};
 use measured::Measured;
 pub use measured::StartReport;
 pub(crate) use observer::Observer;
