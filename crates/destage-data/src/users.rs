@@ -11,10 +11,10 @@
 
 use crate::engine::glob;
 use destage_runtime::own;
-use destage_runtime::password_hash::PasswordHash;
+use destage_runtime::password_hash::{self, PasswordHash, ROUNDS};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,7 +77,11 @@ pub struct User {
 
 /// All users of a file.
 #[derive(Debug, Default)]
-pub struct Users(BTreeMap<Box<str>, Arc<User>>);
+pub struct Users {
+    by_name: BTreeMap<Box<str>, Arc<User>>,
+    /// What a wrong password costs, whosever it is.
+    wrong_rounds: u32,
+}
 
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,6 +107,14 @@ impl User {
     /// The hashes of its passwords, with their texts.
     pub(crate) fn passwords(&self) -> &[(Arc<str>, PasswordHash)] {
         &self.passwords
+    }
+
+    /// Of all its passwords, if it may log in at all.
+    fn rounds(&self) -> u32 {
+        if !self.is_on {
+            return 0;
+        }
+        self.passwords.iter().map(|(_, hash)| hash.rounds()).sum()
     }
 
     /// Whether it reaches every key.
@@ -273,7 +285,7 @@ impl Users {
     /// # Errors
     /// The first line that does not fit, and what would.
     pub fn parse(text: &str, has_password: bool) -> Result<Self, String> {
-        let mut users = BTreeMap::new();
+        let mut by_name = BTreeMap::new();
         for (at, line) in text.lines().enumerate() {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             if words.first().is_none_or(|word| word.starts_with('#')) {
@@ -282,11 +294,13 @@ impl Users {
             let in_line = |what: String| format!("line {}: {what}", at + 1);
             let user = User::read(&words, has_password).map_err(in_line)?;
             let name = user.name.clone();
-            if users.insert(name.clone(), Arc::new(user)).is_some() {
+            if by_name.insert(name.clone(), Arc::new(user)).is_some() {
                 return Err(in_line(format!("{name} is there twice: leave one of them out")));
             }
         }
-        Ok(Self(users))
+        let all = by_name.values().map(|user: &Arc<User>| user.rounds());
+        let wrong_rounds = all.max().unwrap_or_default().max(ROUNDS);
+        Ok(Self { by_name, wrong_rounds })
     }
 
     /// Those of a file.
@@ -298,7 +312,13 @@ impl Users {
         let named =
             |what: &dyn fmt::Display| format!("the users (--users {}): {what}", path.display());
         let mut text = String::new();
-        let file = own::open_trusted(path).map_err(|error| named(&error))?;
+        let file = own::open_trusted(path).map_err(|error| match error.kind() {
+            // What else is refused says what to do itself.
+            io::ErrorKind::InvalidInput => named(&error),
+            _ => named(&format!(
+                "{error}: name a file that the user who runs destage may read, or leave --users out; for each user {REMEDY}"
+            )),
+        })?;
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| named(&error))?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(named(&format!("the file has more than {FILE_BYTES_MAX} bytes")));
@@ -309,7 +329,7 @@ impl Users {
             )));
         }
         let users = Self::parse(&text, has_password).map_err(|error| named(&error))?;
-        if users.0.is_empty() {
+        if users.by_name.is_empty() {
             return Err(named(&format!("the file names no user: {WHOLE}")));
         }
         Ok(users)
@@ -317,28 +337,34 @@ impl Users {
 
     /// One by its name.
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<User>> {
-        self.0.get(std::str::from_utf8(name).ok()?)
+        self.by_name.get(std::str::from_utf8(name).ok()?)
     }
 
     /// By name.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<User>> {
-        self.0.values()
+        self.by_name.values()
     }
 
-    /// Whether a password is that of a user. Takes long, also of who is none.
-    pub(crate) fn knows(&self, name: &[u8], password: &[u8]) -> bool {
-        position(self.get(name).map(|user| &**user), password).is_some()
+    /// Which of a user's passwords this is. A wrong one takes equally long for each user, for one who is off, and for one who
+    /// is none: the time that it takes tells nobody which users there are, and how many passwords they have.
+    pub(crate) fn position(&self, user: Option<&User>, password: &[u8]) -> Option<usize> {
+        self.look(user, password).0
     }
-}
 
-/// Which of a user's passwords this is. Takes as long for one who is none, or is off.
-pub(crate) fn position(user: Option<&User>, password: &[u8]) -> Option<usize> {
-    match user.filter(|user| user.is_on) {
-        Some(user) => user.passwords.iter().position(|(_, hash)| hash.is_of(password)),
-        None => {
-            PasswordHash::of_nobody().is_of(password);
-            None
+    /// The same, with the rounds that it took.
+    fn look(&self, user: Option<&User>, password: &[u8]) -> (Option<usize>, u32) {
+        let user = user.filter(|user| user.is_on);
+        let mut rounds = 0;
+        for (at, (_, hash)) in user.iter().flat_map(|user| &user.passwords).enumerate() {
+            rounds += hash.rounds();
+            if hash.is_of(password) {
+                return (Some(at), rounds);
+            }
         }
+        // A user whom SIGHUP has changed meanwhile may have had more.
+        let rest = self.wrong_rounds.max(ROUNDS).saturating_sub(rounds);
+        password_hash::spend(rest, password);
+        (None, rounds + rest)
     }
 }
 
@@ -514,6 +540,33 @@ mod tests {
             assert!(error.contains(part) && error.contains("rename"), "{text:?}: {error}");
             assert!(UsersFile::new(path.clone(), false).read().is_err(), "at the start, too");
             assert_eq!(file.now().iter().len(), 1, "those that could be read stay");
+        }
+    }
+
+    #[test]
+    fn a_wrong_password_costs_the_same_whosever_it_is() {
+        let rounds = |rounds: u32| HASH.replace("600000", &rounds.to_string());
+        let text = format!(
+            "user one on read ~* {}\nuser two on read ~* {} {}\nuser gone off read ~*\n",
+            rounds(100_000),
+            rounds(400_000),
+            rounds(300_000)
+        );
+        let users = Users::parse(&text, false).unwrap();
+        for name in ["one", "two", "gone", "nobody", "ONE", ""] {
+            let user = users.get(name.as_bytes()).map(|user| &**user);
+            assert_eq!(users.look(user, b"wrong"), (None, 700_000), "{name}");
+        }
+        assert_eq!(Users::default().look(None, b"wrong"), (None, ROUNDS));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_refused_with_what_to_do() {
+        let refused = UsersFile::new("/nope/users".into(), false).read().unwrap_err();
+        for part in
+            ["--users /nope/users", "No such file", "leave --users out", "destage users hash"]
+        {
+            assert!(refused.contains(part), "{part} in {refused}");
         }
     }
 }

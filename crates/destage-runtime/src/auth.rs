@@ -69,7 +69,7 @@ struct Tries {
 }
 
 /// Where passwords come from. Whoever has an address of IPv6 has all 2^64 of its network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// An address of IPv4, also one that is mapped into IPv6.
     V4(Ipv4Addr),

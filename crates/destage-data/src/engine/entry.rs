@@ -20,6 +20,7 @@ impl Engine {
             self.wait_timed_out(client);
         }
         self.expire_leases();
+        self.end_clock_waits();
         self.expire_rows();
         self.expire_some();
         self.drop_absent_plain();

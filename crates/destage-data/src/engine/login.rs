@@ -12,7 +12,7 @@ use super::handshake::HelloRest;
 use super::session::{Job, Session, Waiting};
 use super::{Engine, Io};
 use crate::resp::{Code, ReplyError};
-use crate::users::{DEFAULT, User, Users, position};
+use crate::users::{DEFAULT, User, Users};
 use destage_core::{ClientId, Input, RequestId, Span};
 use destage_runtime::auth::{Peer, Verdict, guess};
 use destage_runtime::password_hash::PASSWORD_BYTES_MAX;
@@ -23,14 +23,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Different passwords that are looked at at a time: of one address, and of all.
-const LOOKS_OF_ADDRESS_MAX: usize = 8;
-const LOOKS_MAX: usize = 256;
+pub(crate) const LOOKS_OF_ADDRESS_MAX: usize = 8;
+pub(crate) const LOOKS_MAX: usize = 256;
 /// Passwords that are known again; the oldest are forgotten.
 const KNOWN_MAX: usize = 10_000;
 
-pub(super) const WRONG: ReplyError =
+pub(crate) const WRONG: ReplyError =
     ReplyError::fixed(Code::WrongPass, "invalid username-password pair or user is disabled.");
-const BUSY: ReplyError = ReplyError::fixed(
+pub(crate) const BUSY: ReplyError = ReplyError::fixed(
     Code::Busy,
     "too many different passwords are looked at already: this one was not, try again",
 );
@@ -58,6 +58,7 @@ pub(super) enum LoggedIn {
 /// A password to be looked at; [`Engine::password_checked`] follows.
 pub struct PasswordJob {
     pub(crate) id: u64,
+    users: Arc<Users>,
     user: Option<Arc<User>>,
     password: Box<[u8]>,
 }
@@ -65,7 +66,7 @@ pub struct PasswordJob {
 impl PasswordJob {
     /// Which of the user's passwords it is. Takes long.
     pub(crate) fn look(&self) -> Option<usize> {
-        position(self.user.as_deref(), &self.password)
+        self.users.position(self.user.as_deref(), &self.password)
     }
 }
 
@@ -76,15 +77,13 @@ impl fmt::Debug for PasswordJob {
 }
 
 /// A quick hash of a password, or of one with a name.
-type Quick = [u8; 32];
+pub(crate) type Quick = [u8; 32];
 
 /// The users, and who waits to be one.
 #[derive(Debug, Default)]
 pub(super) struct Logins {
     /// None without `--users`.
     users: Option<Arc<Users>>,
-    /// Makes the quick hashes those of this process.
-    key: [u8; 32],
     known: Known,
     looks: HashMap<u64, Look>,
     next: u64,
@@ -104,13 +103,40 @@ struct Look {
 
 /// Passwords that were right.
 #[derive(Debug, Default)]
-struct Known {
+pub(crate) struct Known {
+    /// Makes the quick hashes those of this process.
+    key: [u8; 32],
     all: HashSet<Quick>,
     order: VecDeque<Quick>,
 }
 
 impl Known {
-    fn insert(&mut self, quick: Quick) {
+    /// None yet; the key is one that nobody else has.
+    pub(crate) fn new(key: [u8; 32]) -> Self {
+        Self { key, ..Self::default() }
+    }
+
+    pub(crate) fn quick(&self, what: &[u8], password: &[u8]) -> Quick {
+        let mut hash = Sha256::new();
+        hash.update(self.key);
+        hash.update((what.len() as u64).to_le_bytes());
+        hash.update(what);
+        hash.update(password);
+        hash.finalize().into()
+    }
+
+    /// The quick hashes of a password with each of the user's own hashes.
+    pub(crate) fn quick_of(&self, user: Option<&User>, password: &[u8]) -> Vec<Quick> {
+        let hashes = user.into_iter().flat_map(User::passwords);
+        hashes.map(|(text, _)| self.quick(text.as_bytes(), password)).collect()
+    }
+
+    /// Which of these is known.
+    pub(crate) fn position(&self, quick: &[Quick]) -> Option<usize> {
+        quick.iter().position(|quick| self.all.contains(quick))
+    }
+
+    pub(crate) fn insert(&mut self, quick: Quick) {
         if self.all.insert(quick) {
             self.order.push_back(quick);
             if self.order.len() > KNOWN_MAX
@@ -123,24 +149,9 @@ impl Known {
 }
 
 impl Logins {
-    fn quick(&self, what: &[u8], password: &[u8]) -> Quick {
-        let mut hash = Sha256::new();
-        hash.update(self.key);
-        hash.update((what.len() as u64).to_le_bytes());
-        hash.update(what);
-        hash.update(password);
-        hash.finalize().into()
-    }
-
     /// One by its name who may log in.
     fn user(&self, name: &[u8]) -> Option<&Arc<User>> {
         self.users.as_ref()?.get(name).filter(|user| user.is_on())
-    }
-
-    /// The quick hashes of a password with each of the user's own hashes.
-    fn quick_of(&self, user: Option<&User>, password: &[u8]) -> Vec<Quick> {
-        let hashes = user.into_iter().flat_map(User::passwords);
-        hashes.map(|(text, _)| self.quick(text.as_bytes(), password)).collect()
     }
 
     /// Has a password be looked at, unless that is under way: the job, if there is a new one.
@@ -151,7 +162,7 @@ impl Logins {
         quick: Vec<Quick>,
         from: Option<IpAddr>,
     ) -> Result<Option<PasswordJob>, ReplyError> {
-        let (user, sent) = (self.user(name).cloned(), self.quick(name, password));
+        let (user, sent) = (self.user(name).cloned(), self.known.quick(name, password));
         let peer = from.map(Peer::of);
         let is_of_peer = |look: &Look| look.from.map(Peer::of) == peer;
         let is_same =
@@ -169,7 +180,8 @@ impl Logins {
         let (guess, asked_by) = (guess(name, password), vec![request]);
         self.looks
             .insert(self.next, Look { sent, user: user.clone(), quick, from, guess, asked_by });
-        Ok(Some(PasswordJob { id: self.next, user, password: password.into() }))
+        let users = self.users.clone().unwrap_or_default();
+        Ok(Some(PasswordJob { id: self.next, users, user, password: password.into() }))
     }
 
     /// What a right password makes of whoever has sent it: nothing if the user has lost it meanwhile.
@@ -230,8 +242,8 @@ impl Engine {
             return Err(WRONG);
         }
         let found = self.sessions.logins().user(user).cloned();
-        let quick = self.sessions.logins().quick_of(found.as_deref(), password);
-        let known = quick.iter().position(|quick| self.sessions.logins().known.all.contains(quick));
+        let quick = self.sessions.logins().known.quick_of(found.as_deref(), password);
+        let known = self.sessions.logins().known.position(&quick);
         if let (Some(place), Some(user)) = (known, found) {
             let hash = user.passwords()[place].0.clone();
             session.log_in(Login { user, hash });
@@ -265,7 +277,7 @@ impl Engine {
     /// first time the key is taken that makes the quick hashes those of this process.
     pub(super) fn take_users(&mut self, users: Arc<Users>, key: [u8; 32]) -> usize {
         if self.sessions.logins().users.is_none() {
-            self.sessions.logins_mut().key = key;
+            self.sessions.logins_mut().known = Known::new(key);
         }
         let mut turned_out = Vec::new();
         for (client, session) in self.sessions.iter_mut() {
@@ -314,7 +326,7 @@ impl Engine {
     }
 }
 
-fn held(span: Span) -> ReplyError {
+pub(crate) fn held(span: Span) -> ReplyError {
     ReplyError::err(format!(
         "too many wrong passwords came from this address: this one was not looked at, try again in {} s",
         span.as_nanos().div_ceil(1_000_000_000)
@@ -382,7 +394,8 @@ mod tests {
 
     #[test]
     fn a_job_does_not_show_its_password() {
-        let job = PasswordJob { id: 1, user: None, password: (*b"hush").into() };
+        let job =
+            PasswordJob { id: 1, users: Arc::default(), user: None, password: (*b"hush").into() };
         let shown = format!("{job:?}");
         let shown = shown + &format!("{:?}", Io::CheckPassword(job));
         assert!(!shown.contains("hush") && !shown.contains("104, 117"), "{shown}");

@@ -3,6 +3,7 @@
 //! Only a claim tells whether another server owns the origin, and whether the origin went back: that stays with the start.
 
 use super::ServeError;
+use super::ends::missing_indexes;
 use super::start::{check_reach, fit};
 use super::whose::Whose;
 use crate::catalog::Catalog;
@@ -56,6 +57,18 @@ pub fn check(settings: &Settings) -> Findings {
         .and_then(|()| fit(settings, &*origin, &mut schema).map(drop));
     let tables = schema.reachable().len();
     findings.note("tables and keys", fits, |()| format!("{tables} tables, all settings fit"));
+    if schema.rows_end {
+        let missing = missing_indexes(&*origin, &schema).map_err(ServeError::from);
+        findings.note("rows that end", missing, |missing| match &missing[..] {
+            [] => "found by an index".to_owned(),
+            missing => {
+                let each = missing.iter().map(|(table, statement)| {
+                    format!("those of {table} are looked for through the whole table: {statement}")
+                });
+                each.collect::<Vec<_>>().join("; ")
+            }
+        });
+    }
     if let Some(Some((report, disk))) = journal {
         let belongs = belongs(settings, &*origin, &report);
         findings.note("whose journal", belongs, |text| (*text).to_owned());

@@ -1,15 +1,19 @@
 //! A standby, as long as another process owns the log: it follows, says who the owner is, and is not ready.
 
+mod looks;
+
+use self::looks::Looks;
 use super::client::SPEAKS_TLS;
 use super::{Door, ServeError};
+use crate::engine::{WRONG, held};
 use crate::lookup::{self, OwnerPlace};
 use crate::resp::{Args, Parse, Protocol, Reply, RequestLimits, parse};
 use crate::settings::{ReplicaSettings, Settings};
-use crate::users::{DEFAULT, Users, UsersFile};
-use destage_core::{Span, Time};
+use crate::users::DEFAULT;
+use destage_core::Span;
 use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{self, AdminHandle, Caller, Control, ControlError};
-use destage_runtime::auth::{Auth, Verdict, guess};
+use destage_runtime::auth::{Auth, Verdict};
 use destage_runtime::clock::Clock;
 use destage_runtime::metrics::Exports;
 use destage_runtime::status::Report;
@@ -38,7 +42,7 @@ struct Shared {
     log: Arc<Replicas>,
     name: String,
     auth: Arc<Auth>,
-    users: Option<UsersFile>,
+    users: Option<Looks>,
     clock: Clock,
     tls: Option<Arc<ServerConfig>>,
     handshake_timeout: Span,
@@ -62,7 +66,7 @@ impl Standby {
             log,
             name: replicas.name.clone(),
             auth: Arc::new(Auth::new(settings.password.clone())),
-            users: settings.users.clone(),
+            users: settings.users.clone().map(Looks::new),
             clock: Clock::new(),
             tls: door.tls.clone(),
             handshake_timeout: settings.handshake_timeout,
@@ -218,25 +222,6 @@ impl Shared {
         reply.raw(text.as_bytes());
     }
 
-    /// Looks at a user's password, here on the thread of its client.
-    fn look(
-        &self,
-        users: &Users,
-        now: Time,
-        from: IpAddr,
-        user: &[u8],
-        password: &[u8],
-    ) -> Verdict {
-        if let Some(held) = self.auth.held(now, Some(from)) {
-            return Verdict::Held(held);
-        }
-        if users.knows(user, password) {
-            return Verdict::Right;
-        }
-        self.auth.was_wrong(now, Some(from), guess(user, password));
-        Verdict::Wrong
-    }
-
     fn auth(&self, client: &mut Client, from: IpAddr, words: &[&[u8]], reply: &mut Reply<'_>) {
         let (user, password): (&[u8], &[u8]) = match words {
             [password] => (b"default", password),
@@ -246,18 +231,20 @@ impl Shared {
         let (now, is_other) = (self.clock.now(), user != DEFAULT.as_bytes());
         let verdict = match &self.users {
             Some(users) if is_other || !self.auth.is_asked_for() => {
-                self.look(&users.now(), now, from, user, password)
+                users.look(&self.auth, now, from, (user, password))
             }
-            _ => self.auth.check(now, Some(from), is_other, password),
+            _ => match self.auth.check(now, Some(from), is_other, password) {
+                Verdict::Right => Ok(()),
+                Verdict::Wrong => Err(WRONG),
+                Verdict::Held(span) => Err(held(span)),
+            },
         };
         match verdict {
-            Verdict::Right => {
+            Ok(()) => {
                 client.is_in = true;
                 reply.ok();
             }
-            Verdict::Wrong | Verdict::Held(_) => {
-                reply.raw(b"-WRONGPASS invalid username-password pair or user is disabled.\r\n")
-            }
+            Err(error) => reply.error(&error),
         }
     }
 
@@ -269,8 +256,11 @@ impl Shared {
         if let [_, word, user, password, ..] = words
             && word.eq_ignore_ascii_case(b"auth")
         {
-            let mut ignored = Vec::new();
-            self.auth(client, from, &[*user, *password], &mut Reply::new(&mut ignored, protocol));
+            let mut told = Vec::new();
+            self.auth(client, from, &[*user, *password], &mut Reply::new(&mut told, protocol));
+            if !client.is_in {
+                return out.extend_from_slice(&told);
+            }
         }
         let mut reply = Reply::new(out, protocol);
         if !client.is_in {
