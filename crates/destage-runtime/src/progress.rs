@@ -1,13 +1,15 @@
 //! Progress of something that may take long. Nothing is shown in the first second; then a bar on a terminal, otherwise a log
-//! line every second.
+//! line every second. With `DESTAGE_PROGRESS_AFTER=0s` it is shown from the first step on.
 
-use crate::{human, notify};
+use crate::{human, notify, units};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// How long nothing is shown, if the environment says something else than [`QUIET`].
+const QUIET_ENV: &str = "DESTAGE_PROGRESS_AFTER";
 const QUIET: Duration = Duration::from_secs(1);
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
@@ -59,6 +61,8 @@ pub struct Progress {
     note: String,
     total: u64,
     done: u64,
+    /// Nothing is shown for so long.
+    quiet: Duration,
     started: Instant,
     terminal: bool,
     bar: Option<ProgressBar>,
@@ -73,6 +77,7 @@ impl Progress {
             note: String::new(),
             total,
             done: 0,
+            quiet: quiet(std::env::var(QUIET_ENV).ok().as_deref()),
             started: Instant::now(),
             terminal: std::io::stderr().is_terminal(),
             bar: None,
@@ -89,7 +94,7 @@ impl Progress {
     pub fn set(&mut self, done: u64) {
         self.done = done;
         let elapsed = self.started.elapsed();
-        if elapsed < QUIET {
+        if elapsed < self.quiet {
             return;
         }
         if self.terminal {
@@ -103,7 +108,7 @@ impl Progress {
 
     /// Shows something else with the progress, as a rate; cheap in the first second, when nothing is shown.
     pub fn note(&mut self, note: fmt::Arguments<'_>) {
-        if self.started.elapsed() < QUIET {
+        if self.started.elapsed() < self.quiet {
             return;
         }
         self.note = format!(", {note}");
@@ -168,6 +173,12 @@ impl Progress {
     }
 }
 
+/// How long nothing is shown; what is no time is as if nothing had been said.
+fn quiet(said: Option<&str>) -> Duration {
+    let said = said.and_then(|said| said.parse::<units::Interval>().ok());
+    said.and_then(|said| said.duration()).unwrap_or(QUIET)
+}
+
 /// How many steps a second since the start, and how long the rest takes.
 fn pace(done: u64, total: u64, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -192,6 +203,18 @@ mod tests {
             progress.set(step);
         }
         assert!(!progress.finish());
+    }
+
+    #[test]
+    fn it_may_be_shown_from_the_first_step_on() {
+        for (said, then) in [(None, QUIET), (Some("soon"), QUIET), (Some("0s"), Duration::ZERO)] {
+            assert_eq!(quiet(said), then, "{said:?}");
+        }
+        let mut progress = Progress::new("draining", 10);
+        (progress.quiet, progress.terminal) = (Duration::ZERO, false);
+        progress.set(1);
+        assert!(progress.line().starts_with("draining: 1 of 10 (10 %), "), "{}", progress.line());
+        assert!(progress.finish());
     }
 
     #[test]

@@ -29,6 +29,8 @@ mod sim;
 mod status;
 mod tls;
 mod top;
+#[cfg(test)]
+mod tree_tests;
 mod users;
 mod values;
 mod words;

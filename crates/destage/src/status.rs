@@ -48,9 +48,18 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), CliError> {
     let clear = args.format == Format::Table && std::io::stdout().is_terminal();
     loop {
         // A server that restarts comes back into view by itself.
-        let text = show(args).unwrap_or_else(|error| format!("{error}\n"));
+        let text = match show(args) {
+            // A program that reads JSON gets nothing else.
+            Err(error) if args.format == Format::Json => {
+                tracing::warn!("{error}");
+                None
+            }
+            shown => Some(shown.unwrap_or_else(|error| format!("{error}\n"))),
+        };
         // Home, the text, then whatever the last one left behind is erased: no flicker.
-        print(&if clear { format!("\x1b[H\x1b[2J{text}") } else { text })?;
+        if let Some(text) = text {
+            print(&if clear { format!("\x1b[H\x1b[2J{text}") } else { text })?;
+        }
         std::thread::sleep(Duration::from_secs(seconds));
     }
 }

@@ -4,7 +4,7 @@ use super::Outbox;
 use super::groups::check_member;
 use super::grow::{self, Growth};
 use super::{Event, Served, report};
-use destage_core::{AtLimit, Lsn, Order, Policy, Span, Time};
+use destage_core::{AtLimit, Lsn, Order, Policy, Span, Status, Time};
 use destage_engine::{Drive, WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
 use destage_runtime::metrics::Exports;
@@ -98,19 +98,40 @@ impl VolumesControl {
 
     /// Waits until each chosen volume has destaged up to its point: for as long as it takes, or as the caller waits.
     fn wait(&self, chosen: &[usize], points: &[Lsn], caller: &Caller) -> Result<(), ControlError> {
+        self.wait_until(chosen, points, |status| status.decided, "destaged", caller)
+    }
+
+    /// The same for any way to go: how far a volume has come on it, and the word for that.
+    fn wait_until(
+        &self,
+        chosen: &[usize],
+        points: &[Lsn],
+        come: fn(&Status) -> Lsn,
+        done: &str,
+        caller: &Caller,
+    ) -> Result<(), ControlError> {
         caller.until(|| {
-            let at = self.each(chosen, |served, _| served.volume.status().core.decided)?;
+            let at = self.each(chosen, move |served, _| come(&served.volume.status().core))?;
             if at.iter().zip(points).all(|(at, point)| at >= point) {
                 return Ok(Ok(()));
             }
             let stopped = self.each(chosen, |served, _| report::stopped(served))?;
             if let Some(why) = stopped.into_iter().flatten().next() {
-                return Err(ControlError::Failed(format!("not everything can be destaged: {why}")));
+                return Err(ControlError::Failed(format!("not everything can be {done}: {why}")));
             }
-            let missing =
-                "not everything was destaged within the time given; it goes on, see the status";
-            Ok(Err(missing.into()))
+            Ok(Err(format!(
+                "not everything was {done} within the time given; it goes on, see the status"
+            )))
         })
+    }
+
+    fn flush(&self, chosen: &[usize], caller: &Caller) -> Result<Value, ControlError> {
+        let points = self.each(chosen, |served, now| {
+            served.volume.commit_soon(now);
+            served.volume.status().core.last
+        })?;
+        self.wait_until(chosen, &points, |status| status.committed, "made durable", caller)?;
+        Ok(self.named(chosen, points.iter().map(|lsn| json!({ "committed": lsn.0 }))))
     }
 
     fn drain(&self, chosen: &[usize], caller: &Caller) -> Result<Value, ControlError> {
@@ -320,6 +341,7 @@ impl Control for VolumesControl {
             "resume" => self
                 .each(&chosen, |served, now| served.volume.resume(now))
                 .map(|_| json!("resumed")),
+            "flush" => self.flush(&chosen, caller),
             "drain" => self.drain(&chosen, caller),
             "detach" => {
                 let drained = self.drain(&chosen, caller)?;
@@ -337,8 +359,8 @@ impl Control for VolumesControl {
                 self.each(&chosen, |served, now| served.volume.thaw(now)).map(|_| json!("thawed"))
             }
             _ => Err(ControlError::Invalid(format!(
-                "there is no command '{name}': use policy, pause, resume, drain, detach, mark, checkpoint, freeze, \
-                 thaw or grow"
+                "there is no command '{name}': use policy, pause, resume, flush, drain, detach, mark, checkpoint, \
+                 freeze, thaw or grow"
             ))),
         }
     }

@@ -6,7 +6,7 @@ use super::made::Made;
 use super::recovery::{Recovered, recover_origin, recover_without_redo};
 use super::report::Found;
 use super::requests::Requests;
-use super::{ServeError, Served, control, lost_store};
+use super::{ServeError, Served, control, lost_store, report};
 use crate::attach;
 use crate::cache::{CacheDevice, CacheError, Creation, FileMedia, OriginId, Sizing};
 use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeOptions};
@@ -230,12 +230,18 @@ fn open(
         }
     })?;
     let found = Found { undecided: volume.undecided(), cut_bytes };
+    let policy = report::summary_of(volume.policy(), settings.commit_on_flush);
     if volume.undecided() > 0 {
         tracing::info!(
             volume = settings.name,
+            policy,
             writes = volume.undecided(),
             "found undestaged writes in the cache; destaging them"
         );
+    } else {
+        let found =
+            if is_new { "made the cache" } else { "found the cache with nothing to destage" };
+        tracing::info!(volume = settings.name, policy, "{found}");
     }
     let served = Served {
         name: settings.name.clone(),

@@ -30,7 +30,7 @@ pub(crate) struct Session {
     /// It has sent the password once, or needs none: it may have the server hold as much as the limits allow.
     pub(crate) known: bool,
     pub(crate) name: Vec<u8>,
-    /// The database that it has asked for before anything else, which there is not.
+    /// The unknown database that it has asked for before anything else.
     pub(crate) wrong_database: Option<i64>,
     /// It has used commands that are not about the connection.
     pub(crate) has_begun: bool,

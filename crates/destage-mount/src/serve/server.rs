@@ -53,6 +53,8 @@ impl Server {
                 groups = found,
                 "an earlier run left changes: they are shown, and go to the origin now"
             );
+        } else {
+            tracing::info!("found the journal with nothing to destage");
         }
         let mut text = format!(
             "destage ready: mounted={} origin={} journal={} admin={} policy={} fsync={}\n",

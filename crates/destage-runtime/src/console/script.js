@@ -364,7 +364,7 @@ async function skip(write) {
 const DO = {
   pause: async () => say(pretty(await command("pause", chosenVolume()))),
   resume: async () => say(pretty(await command("resume", chosenVolume()))),
-  flush: async () => say("in the journal: " + pretty(await command("flush", []))),
+  flush: async () => say("in the journal: " + pretty(await command("flush", chosenVolume()))),
   drain,
   "parked-list": parkedList,
   "parked-retry-all": async () => {
@@ -391,7 +391,6 @@ async function look() {
     // A server that was started again counts from 0.
     before = report && found.uptime_seconds > report.uptime_seconds ? report : null;
     report = found;
-    if (volumes(report).length) $("[data-do=flush]").hidden = true;
     points.push(point());
     if (points.length > POINTS_MAX) points.shift();
     show();

@@ -45,6 +45,8 @@ pub(crate) enum BlockCommand {
     Pause(VolumesArgs),
     /// Destage again.
     Resume(VolumesArgs),
+    /// Make the log of the cache durable now.
+    Flush(WaitingArgs),
     /// Destage everything that is dirty and wait until the origin has it, for as long as it needs.
     Drain(WaitingArgs),
     /// Destage everything, give the origins back and end the server; it goes on if the wait for that is ended.
@@ -89,6 +91,7 @@ pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), Cl
         BlockCommand::Thaw(args) => commands::plain("thaw", args),
         BlockCommand::Pause(args) => commands::plain("pause", args),
         BlockCommand::Resume(args) => commands::plain("resume", args),
+        BlockCommand::Flush(args) => commands::waiting("flush", args),
         BlockCommand::Drain(args) => commands::waiting("drain", args),
         BlockCommand::Detach(args) => commands::waiting("detach", args),
         BlockCommand::Grow(args) => commands::plain("grow", args),

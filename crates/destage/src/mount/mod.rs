@@ -28,6 +28,7 @@ enum MountCommand {
     /// Show what a mount does: what a crash would lose now, how old the origin is, what waits for it.
     Status(MountStatusArgs),
     /// Make everything so far durable in the journal, as an fsync of everything.
+    #[command(visible_alias = "flush")]
     Sync(MountWaitArgs),
     /// Destage everything so far and wait until the origin has it, for as long as it needs.
     Drain(MountWaitArgs),

@@ -293,3 +293,40 @@ fn a_mount_tells_of_itself_as_other_servers_do() {
     assert!(said(&top).contains("1 gone before they were due"), "{}", said(&top));
     mounted.stop();
 }
+
+/// Nothing is slow here: the environment has everything shown from its first step on.
+#[test]
+fn what_takes_long_is_shown_and_a_start_says_what_it_found() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let launch = Launch::before(&scratch, &origin).with(&LATER);
+    let mounted = launch.start();
+    for part in [" starting", "version=", "origin=", "policy=", "nothing to destage"] {
+        assert!(mounted.said().contains(part), "{part} in\n{}", mounted.said());
+    }
+    for name in 0..20 {
+        let file = mounted.folder().join(format!("file-{name}"));
+        fs::write(file, "content").expect("the mount takes it");
+    }
+    // As the other front ends call it.
+    done(&mounted, &["flush"]);
+    mounted.kill();
+    let journal = launch.journal().display().to_string();
+    let at_once = |words: &[&str]| {
+        let mut command = destage();
+        command.arg("mount").args(words).args(["--journal", &journal]);
+        let output = command.env("DESTAGE_PROGRESS_AFTER", "0s").output().expect("it starts");
+        assert!(output.status.success(), "{words:?}: {}", said(&output));
+        said(&output)
+    };
+    let checked = at_once(&["check"]);
+    assert!(checked.contains("checking the journal: "), "{checked}");
+    let mounted = launch.start();
+    assert!(mounted.said().contains("an earlier run left changes"), "{}", mounted.said());
+    mounted.kill();
+    let folder = origin.folder().display().to_string();
+    let replayed = at_once(&["replay", &folder]);
+    for part in ["reading the journal: ", "replaying the journal: "] {
+        assert!(replayed.contains(part), "{part} in\n{replayed}");
+    }
+}

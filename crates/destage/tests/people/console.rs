@@ -112,8 +112,24 @@ fn rows_are_watched_and_rejected_writes_decided_in_the_browser() {
         browser.press(&format!("[data-do={button}]"));
         eventually(button, PATIENCE, || server.status()["paused"] == holds);
     }
+    // While a drain waits it shows how much is left, and for how long.
+    browser.press("[data-do=pause]");
+    eventually("it is paused", PATIENCE, || server.status()["paused"] == true);
+    client.run("HINCRBY customers:1 visits 1");
+    browser.until("points[points.length - 1].groups >= 1");
     browser.press("[data-do=drain]");
+    browser.until("!document.querySelector('#drain').hidden");
+    browser
+        .until("document.querySelector('#drain-left').textContent.includes('writes left, about')");
+    browser.press("[data-do=resume]");
     browser.until("document.querySelector('#said').textContent.startsWith('everything')");
+    browser.until("document.querySelector('#drain').hidden");
+    // Light and dark are two looks of the page.
+    let [light, dark] = ["light", "dark"].map(|scheme| {
+        browser.prefer(scheme);
+        browser.value("getComputedStyle(document.body).backgroundColor").to_string()
+    });
+    assert_ne!(light, dark);
     // Two answers were refusals: to the wrong password, and to the write that the origin rejected once more.
     let complaints = browser.complaints(&own);
     assert_eq!(complaints.len(), 2, "{complaints:?}");
@@ -183,6 +199,8 @@ fn volumes_are_watched_in_the_browser_under_load() {
         browser.until("report.volumes[1].mode !== 'normal' || document.querySelector('#said').textContent === 'paused'");
         browser.press("[data-do=resume]");
         browser.until("document.querySelector('#said').textContent === 'resumed'");
+        browser.press("[data-do=flush]");
+        browser.until("document.querySelector('#said').textContent.startsWith('in the journal')");
         let complaints = browser.complaints(&own);
         stop.store(true, Ordering::Relaxed);
         load.join().expect("the load ends");

@@ -1,6 +1,7 @@
 //! The examples of monitoring name metrics that there are, and Prometheus reads what both servers export.
 
 use crate::harness::{Launch, Scratch, has, output};
+use crate::volumes::Volumes;
 use destage_runtime::metrics::{Family, Kind, common};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -55,6 +56,32 @@ fn prometheus_reads_the_rules_and_what_a_server_exports() {
     let server = Launch::example(&scratch).start();
     server.client().run("HINCRBY products:1 stock 1");
     let page = server.get("/metrics");
+    is_read(&page);
+    // Of what the other front end exports there is nothing.
+    assert!(!page.contains("destage_volume_"), "{page}");
+    let commits = "destage_commit_seconds_count ";
+    let count = page.lines().find_map(|line| line.strip_prefix(commits)).expect("it is counted");
+    assert_ne!(count, "0");
+    // Of volumes, each with requests, bytes and a histogram of its own.
+    let volumes = Volumes::start(&scratch, &["database", "log"]);
+    let page = ureq::get(format!("http://{}/metrics", volumes.admin)).call().expect("an answer");
+    let page = page.into_body().read_to_string().expect("text");
+    is_read(&page);
+    for family in ["requests_total", "request_bytes_total", "request_seconds_bucket"] {
+        for volume in ["database", "log"] {
+            let series = |line: &&str| line.contains(&format!("volume=\"{volume}\""));
+            let name = format!("destage_volume_{family}{{");
+            assert!(page.lines().filter(series).any(|line| line.starts_with(&name)), "{page}");
+        }
+    }
+    for family in ["destage_parked_groups", "destage_domain", "destage_derived", "destage_once"] {
+        assert!(!page.contains(family), "{family} in\n{page}");
+    }
+}
+
+/// Prometheus reads a page of metrics.
+#[track_caller]
+fn is_read(page: &str) {
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
@@ -66,9 +93,4 @@ fn prometheus_reads_the_rules_and_what_a_server_exports() {
     // 3 is for names that are not to its taste.
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(matches!(done.status.code(), Some(0 | 3)), "{said}");
-    // Of what the other front end exports there is nothing.
-    assert!(!page.contains("destage_volume_"), "{page}");
-    let commits = "destage_commit_seconds_count ";
-    let count = page.lines().find_map(|line| line.strip_prefix(commits)).expect("it is counted");
-    assert_ne!(count, "0");
 }

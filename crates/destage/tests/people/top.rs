@@ -1,11 +1,13 @@
 //! `destage top` in front of both servers at once, as text and in a real terminal.
 
 use crate::browser::artifacts;
-use crate::harness::server::{binary, signal};
-use crate::harness::{Launch, PATIENCE, Scratch, eventually, output};
+use crate::harness::server::binary;
+use crate::harness::{Launch, PATIENCE, Scratch, output};
+use crate::terminal::Terminal;
 use crate::volumes::Volumes;
-use rustix::process::Signal;
-use std::process::{Command, Stdio};
+use destage_block::nbd::client::{Client, ClientOptions};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn both_front_ends_are_watched_at_once() {
@@ -39,34 +41,70 @@ fn both_front_ends_are_watched_at_once() {
     assert!(only.contains("database") && only.contains("journaled"), "{only}");
 }
 
+/// The writes a second that the list of servers shows of each.
+fn writes_per_second(shown: &str) -> Vec<u64> {
+    let rows = shown.lines().filter_map(|line| line.split_once(" normal "));
+    // Behind by so many of a unit, then writes a second.
+    let writes = rows.filter_map(|(_, rest)| rest.split_whitespace().nth(2));
+    writes.filter_map(|writes| writes.replace(',', "").parse().ok()).collect()
+}
+
+#[test]
+fn pictures_are_taken_under_load_at_two_sizes() {
+    let scratch = Scratch::new();
+    let server = Launch::example(&scratch).start();
+    let volumes = Volumes::start(&scratch, &["database", "log"]);
+    let top = format!("{} top --admin {},{}", binary().display(), server.admin, volumes.admin);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = server.client();
+            while !stop.load(Ordering::Relaxed) {
+                client.run("HINCRBY products:1 stock 1");
+            }
+        });
+        scope.spawn(|| {
+            let options = ClientOptions { timeout: PATIENCE, ..ClientOptions::default() };
+            let uri = volumes.uris[0].parse().expect("a URI");
+            let client = Client::connect(&uri, &options).expect("it connects");
+            for round in (0_u64..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                let written = client.write(round % 512 * 4096, &[round as u8; 4096], false);
+                written.expect("it is written");
+            }
+        });
+        // Whatever goes wrong, the load ends, and the test with it.
+        let pictures = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (name, size) in [("desktop", (120, 42)), ("phone", (45, 40))] {
+                let mut terminal = Terminal::run(&scratch, size, &top);
+                terminal.until("both servers write", |shown| {
+                    let writes = writes_per_second(shown);
+                    writes.len() == 2 && writes.iter().all(|&writes| writes > 0)
+                });
+                terminal.until("the first one's contract", |shown| shown.contains("crash would"));
+                terminal.picture(&scratch, &format!("top-rows-{name}"));
+                terminal.press("j");
+                terminal.until("the other one's volumes", |shown| shown.contains("database"));
+                terminal.picture(&scratch, &format!("top-volumes-{name}"));
+                terminal.press("q");
+                assert!(terminal.end().success(), "{}", terminal.written());
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        pictures.unwrap_or_else(|wrong| std::panic::resume_unwind(wrong));
+    });
+}
+
 #[test]
 fn a_terminal_is_left_as_it_was() {
     let scratch = Scratch::new();
     let server = Launch::example(&scratch).start();
-    let record = scratch.join("typescript");
-    let command =
-        format!("stty rows 40 cols 100; {} top --admin {}", binary().display(), server.admin);
-    let mut script = Command::new("script")
-        .args(["--quiet", "--flush", "--return", "--command", &command])
-        .arg(&record)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("script starts");
-    let shown =
-        || String::from_utf8_lossy(&std::fs::read(&record).unwrap_or_default()).into_owned();
-    eventually("it draws", PATIENCE, || shown().contains("crash would lose"));
-    let mut keys = script.stdin.take().expect("piped");
-    std::io::Write::write_all(&mut keys, b"q").expect("it reads keys");
-    let mut ended = None;
-    eventually("q ends it", PATIENCE, || {
-        ended = script.try_wait().expect("it is our child");
-        ended.is_some()
-    });
-    if !ended.is_some_and(|status| status.success()) {
-        signal(script.id(), Signal::KILL);
-        panic!("{ended:?}: {}", shown());
-    }
+    let top = format!("{} top --admin {}", binary().display(), server.admin);
+    let mut terminal = Terminal::run(&scratch, (100, 40), &top);
+    terminal.until("it draws", |shown| shown.contains("crash would lose"));
+    terminal.press("q");
+    let status = terminal.end();
+    let written = terminal.written();
+    assert!(status.success(), "{status}: {written}");
     // The alternate screen is left, and the cursor is back.
-    assert!(shown().contains("\u{1b}[?1049l") && shown().contains("\u{1b}[?25h"), "{}", shown());
+    assert!(written.contains("\u{1b}[?1049l") && written.contains("\u{1b}[?25h"), "{written}");
 }

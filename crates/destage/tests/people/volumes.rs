@@ -26,6 +26,16 @@ impl Volumes {
         crate::harness::server::signal(self.child.id(), signal);
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_none()
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(self) {
+        drop(self);
+    }
+
     /// What it has logged.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).expect("the log is there")
@@ -45,15 +55,22 @@ impl Volumes {
         }
         let settings = scratch.join("block.toml");
         std::fs::write(&settings, text).expect("the file can be written");
+        Self::again(scratch, names.len(), &[])
+    }
+
+    /// Starts one with the settings of an earlier one, which had so many volumes, and with this in its environment.
+    pub(crate) fn again(scratch: &Scratch, volumes: usize, environment: &[(&str, &str)]) -> Self {
+        let settings = scratch.join("block.toml");
         let log_path = scratch.join("block.log");
         let log = std::fs::File::create(&log_path).expect("a log");
         let mut command = Command::new(binary());
         command.args(["block", "serve", "--config"]).arg(&settings).env_remove("DESTAGE_PASSWORD");
+        command.envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().expect("the binary starts");
         adopt(child.id());
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let ready: Vec<String> = lines.map_while(Result::ok).take(names.len()).collect();
+        let ready: Vec<String> = lines.map_while(Result::ok).take(volumes).collect();
         let word = |line: &String, name: &str| {
             let rest = line.split_once(name).expect("the ready line has it").1;
             rest.split(' ').next().expect("a word").to_owned()

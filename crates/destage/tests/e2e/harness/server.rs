@@ -21,6 +21,7 @@ pub(crate) struct Launch {
     listen: String,
     admin: String,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Launch {
@@ -44,12 +45,23 @@ impl Launch {
     pub(crate) fn in_folder(scratch: &Scratch, data: &str) -> Self {
         let log = scratch.join(format!("{data}.log"));
         let any = || "127.0.0.1:0".to_owned();
-        Self { data: scratch.join(data), log, listen: any(), admin: any(), arguments: Vec::new() }
+        Self {
+            data: scratch.join(data),
+            log,
+            listen: any(),
+            admin: any(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
     }
 
     /// Another data folder, everything else the same.
     pub(crate) fn elsewhere(&self, scratch: &Scratch, data: &str) -> Self {
-        Self { arguments: self.arguments.clone(), ..Self::in_folder(scratch, data) }
+        Self {
+            arguments: self.arguments.clone(),
+            environment: self.environment.clone(),
+            ..Self::in_folder(scratch, data)
+        }
     }
 
     /// With its data in that folder; the log stays.
@@ -63,6 +75,12 @@ impl Launch {
         let mut more = self.clone();
         more.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         more
+    }
+
+    /// With this in its environment.
+    pub(crate) fn hearing(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Another address to listen on.
@@ -135,6 +153,7 @@ impl Launch {
             .arg(&self.data)
             .args(&self.arguments)
             .env_remove("DESTAGE_PASSWORD")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log.expect("the log can be written"))
