@@ -182,23 +182,12 @@ impl Carrier<'_> {
         Ok(self.is_staged(&file.key, file.stat.kind, staged)? == Some(true))
     }
 
-    /// Whether a file is only where files are made in advance; `None` if it is there, and has a name besides.
-    fn is_staged(&self, file: &Key, kind: Kind, staged: u64) -> Result<Option<bool>> {
-        match self.origin.lookup(&self.own.pool, &staged_name(staged)) {
-            Ok((key, stat)) if key == *file => {
-                Ok((kind == Kind::Dir || stat.nlink == 1).then_some(true))
-            }
-            Ok(_) | Err(Errno::NOENT | Errno::STALE) => Ok(Some(false)),
-            Err(error) => Err(error),
-        }
-    }
-
     fn names(&mut self, plan: &Plan) -> Result<()> {
         let done = self.done_before(&plan.in_doubt)?;
-        if let Some(last) = done.checked_sub(1)
-            && !self.is_lost(&plan.in_doubt[last])
+        if let Some(last) = done.checked_sub(1).map(|last| &plan.in_doubt[last])
+            && !self.is_lost(last)
         {
-            self.end_rename(&plan.in_doubt[last])?;
+            self.end_rename(last)?;
         }
         for (index, work) in plan.names.iter().enumerate() {
             let Some(change) = &work.change else { continue };
@@ -207,7 +196,9 @@ impl Carrier<'_> {
                 continue;
             }
             let mut named = self.name(work, change);
-            if let Err(Errno::NOENT | Errno::EXIST) = named {
+            if let Err(Errno::NOENT | Errno::EXIST) = named
+                && !self.is_lost(work)
+            {
                 // Not what was found a moment ago.
                 self.asks_again(work, change)?;
                 named = self.name(work, change);

@@ -6,12 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
+
+/// A mount's folder, unless the mount is away.
+fn opened(folder: &Path) -> std::io::Result<File> {
+    let root = File::open(folder)?;
+    let above = fs::metadata(folder.parent().expect("mounts are below a folder"))?;
+    if root.metadata()?.dev() == above.dev() {
+        return Err(std::io::ErrorKind::NotConnected.into());
+    }
+    Ok(root)
+}
 
 /// A write or a read of a register, and when it began and ended; a write that failed has no end.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +122,7 @@ impl Books {
         let name = format!("names/{}", self.value());
         // While a mount that was killed is away, its folder is empty: that tells nothing of names. What is reached by a mount that
         // was open is an error then.
-        let roots = (File::open(&folders[own])?, File::open(&folders[other])?);
+        let roots = (opened(&folders[own])?, opened(&folders[other])?);
         let path = |root: &File, end: &str| {
             PathBuf::from(format!("/proc/self/fd/{}/{name}{end}", root.as_raw_fd()))
         };

@@ -4,17 +4,16 @@ use super::super::needs::staged_name;
 use super::super::plan::NameWork;
 use super::super::record::NameChange;
 use super::Carrier;
-use crate::ask::{Ino, Name};
+use crate::ask::{Errno, Ino, Kind, Name};
 use crate::origin::{Key, Result};
 use hashbrown::HashMap;
 use std::ops::RangeInclusive;
 
-/// The changes in their order, without those that are lost: of names that others may have changed the origin says nothing of
-/// what was done.
-type Changes<'p> = Vec<Option<&'p NameChange>>;
-
 /// Whose names are.
 type Names = HashMap<(Ino, Name), Option<Ino>>;
+
+/// Changes in order, without those of which the names at the origin say nothing, since others may have changed them.
+type Changes<'a> = [Option<&'a NameChange>];
 
 /// How many changes were done, as far as the names at the origin tell.
 struct Guess {
@@ -26,16 +25,12 @@ struct Guess {
 }
 
 impl Carrier<'_> {
-    pub(super) fn is_lost(&self, work: &NameWork) -> bool {
-        work.is_lost && !self.controls.guesses_lost
-    }
-
     /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are
     /// what they are after so many of them; of several such numbers, which look the same, the last.
     pub(super) fn done_before(&self, works: &[NameWork]) -> Result<usize> {
-        let surely = self.surely_done(works)?;
-        let changes: Changes<'_> =
-            works.iter().map(|w| w.change.as_ref().filter(|_| !self.is_lost(w))).collect();
+        let changes: Vec<_> =
+            works.iter().map(|work| work.change.as_ref().filter(|_| !self.is_lost(work))).collect();
+        let within = self.surely_done(works)?;
         let mut found = Names::new();
         for (work, change) in works.iter().zip(&changes) {
             let before = change.map(NameChange::before).into_iter().flatten();
@@ -45,37 +40,47 @@ impl Carrier<'_> {
                 }
             }
         }
-        let guess = guess(&changes, &found, &surely);
+        let guess = guess(&changes, &found, &within);
         // Others may have changed names, or a client of the origin has forgotten some.
         if guess.mismatches > 0 && self.looks_again(works, &changes, &guess.as_good, &mut found)? {
-            return Ok(self::guess(&changes, &found, &surely).done);
+            return Ok(self::guess(&changes, &found, &within).done);
         }
         Ok(guess.done)
+    }
+
+    /// Others may have changed what this change is about, while this host was shut out.
+    pub(super) fn is_lost(&self, work: &NameWork) -> bool {
+        work.is_lost && !self.controls.guesses_lost
     }
 
     /// At least and at most so many of these changes were done, where some of them are lost: then what names say is less than
     /// usual. Where files are made in advance nobody else changes anything, and a file that is there has not got its first name.
     fn surely_done(&self, works: &[NameWork]) -> Result<RangeInclusive<usize>> {
-        let (mut least, mut most) = (0, works.len());
+        let mut least = 0;
         if !works.iter().any(|work| self.is_lost(work)) {
-            return Ok(least..=most);
+            return Ok(0..=works.len());
         }
         for (index, work) in works.iter().enumerate() {
             let Some(NameChange::Create { staged, make, .. }) = &work.change else { continue };
             match self.is_staged(&work.file, make.kind(), *staged)? {
-                Some(true) => {
-                    most = index;
-                    break;
-                }
+                Some(true) => return Ok(least..=index),
                 // Its first step was done: the next attempt does the second one.
-                None => {
-                    (least, most) = (index + 1, index + 1);
-                    break;
-                }
+                None => return Ok(index + 1..=index + 1),
                 Some(false) => least = index + 1,
             }
         }
-        Ok(least..=most)
+        Ok(least..=works.len())
+    }
+
+    /// Whether a file is only where files are made in advance; `None` if it is there, and has a name besides.
+    pub(super) fn is_staged(&self, file: &Key, kind: Kind, staged: u64) -> Result<Option<bool>> {
+        match self.origin.lookup(&self.own.pool, &staged_name(staged)) {
+            Ok((key, stat)) if key == *file => {
+                Ok((kind == Kind::Dir || stat.nlink == 1).then_some(true))
+            }
+            Ok(_) | Err(Errno::NOENT | Errno::STALE) => Ok(Some(false)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks again for names that should be files' after so many changes, and seem to be nobody's. True if one is there.
@@ -152,14 +157,14 @@ fn after(changes: &Changes<'_>, done: usize) -> Names {
     names
 }
 
-/// How many were done, which is in this range.
-fn guess(changes: &Changes<'_>, found: &Names, surely: &RangeInclusive<usize>) -> Guess {
+/// A guess at least and at most so many changes.
+fn guess(changes: &Changes<'_>, found: &Names, within: &RangeInclusive<usize>) -> Guess {
     let mut expected = before(changes);
     let mut mismatches =
         expected.iter().filter(|(name, whose)| found.get(*name) != Some(*whose)).count() as isize;
     let mut best = Guess { done: 0, mismatches: isize::MAX, as_good: Vec::new() };
     let mut consider = |done: usize, mismatches: isize| {
-        if !surely.contains(&done) {
+        if !within.contains(&done) {
             return;
         }
         if mismatches < best.mismatches {
@@ -181,7 +186,8 @@ fn guess(changes: &Changes<'_>, found: &Names, surely: &RangeInclusive<usize>) -
                 mismatches + isize::from(found.copied() != now) - isize::from(found != before);
             consider(index, half);
         }
-        for (dir, name, whose) in change.map(NameChange::after).into_iter().flatten().flatten() {
+        let after = change.map(NameChange::after).into_iter().flatten().flatten();
+        for (dir, name, whose) in after {
             let name = (dir, name.clone());
             let found = found.get(&name).copied().flatten();
             let before = expected.insert(name, whose).flatten();
