@@ -131,7 +131,10 @@ fn a_recording_is_a_trace_like_any_other_up_to_advice_that_a_server_takes() {
     assert_eq!(told, all, "{advice}");
     for sure in sure {
         let of = |name: &str| sure[name].as_f64().expect("a number");
-        assert!(of("recorded") > 0.0 && of("low") <= of("predicted"), "{sure}");
+        // Writes wait for nothing: a flush makes them durable.
+        let is_write = sure["what"] == "p99-write";
+        assert!(of("recorded") > 0.0 || is_write, "{sure}");
+        assert!(of("low") <= of("predicted"), "{sure}");
         assert!(of("predicted") <= of("high"), "{sure}");
     }
     // Every block that was read was read at the origin once, by the recording as by the model.
