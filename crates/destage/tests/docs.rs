@@ -427,7 +427,7 @@ fn hard_sentences_do_not_come_back() {
     let mut folders = vec![root().join("docs"), root().join("crates")];
     let mut files = vec![root().join("README.md"), root().join("CHANGELOG.md")];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
