@@ -9,12 +9,11 @@ pub(crate) fn todays(
 ) -> (Vec<OsString>, Option<&'static str>) {
     let mut told = None;
     let mut all: Vec<OsString> = arguments.into_iter().collect();
-    // What stands behind it goes to another program.
-    let is_bench = all.iter().any(|word| word == "bench");
-    if is_bench {
-        return (all, None);
-    }
-    let is_sim = all.iter().any(|word| word == "sim");
+    let is_sim = match subcommand(&all).and_then(|word| word.to_str()) {
+        // What stands behind it goes to another program.
+        Some("bench") => return (all, None),
+        name => name == Some("sim"),
+    };
     for at in 0..all.len() {
         if all[at] == "--json" {
             all[at] = "--format=json".into();
@@ -30,6 +29,19 @@ pub(crate) fn todays(
         }
     }
     (all, told)
+}
+
+/// The first word that is no flag of all commands and no value of one: a volume may be called 'bench', too.
+fn subcommand(all: &[OsString]) -> Option<&OsString> {
+    let mut words = all.iter().skip(1);
+    while let Some(word) = words.next() {
+        if word == "--log-level" || word == "--log-format" {
+            words.next();
+        } else if !word.to_string_lossy().starts_with('-') {
+            return Some(word);
+        }
+    }
+    None
 }
 
 const OLD_FORMAT: &str =
@@ -60,6 +72,21 @@ mod tests {
             ("destage sim run --format json", "destage sim run --format json", false),
             ("destage status --json", "destage status --format=json", false),
             ("destage bench data --json x", "destage bench data --json x", false),
+            (
+                "destage --log-level off bench data --json",
+                "destage --log-level off bench data --json",
+                false,
+            ),
+            (
+                "destage block status --volume bench --json",
+                "destage block status --volume bench --format=json",
+                false,
+            ),
+            (
+                "destage status --volume sim --format csv",
+                "destage status --volume sim --format csv",
+                false,
+            ),
         ] {
             assert_eq!(words(line), (now.to_owned(), told));
         }

@@ -74,14 +74,21 @@ impl Terminal {
 
     /// A picture of what it shows, among the artifacts of the tests: as it stands in a page, and as the browser draws it where
     /// there is one.
-    pub(crate) fn picture(&self, scratch: &Scratch, name: &str) {
+    pub(crate) fn picture(&self, name: &str) {
         let folder = artifacts();
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join(format!("{name}.svg"));
         let (drawing, width, height) = drawn(&self.screen(), self.columns, self.rows);
-        std::fs::write(&file, drawing).expect("the picture can be written");
-        let Some(mut browser) = Browser::start(scratch, width, height) else { return };
-        let file = file.canonicalize().expect("it was written");
+        std::fs::write(&file, &drawing).expect("the picture can be written");
+        let scratch = Scratch::new();
+        let Some(mut browser) = Browser::start(&scratch, width, height) else { return };
+        // On a page as wide as the browser: a drawing by itself is shown as on a desk.
+        let page = format!(
+            "<!doctype html><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
+             <style>body {{ margin: 0 }} svg {{ display: block }}</style>{drawing}"
+        );
+        let file = scratch.join("picture.html");
+        std::fs::write(&file, page).expect("the page can be written");
         browser.open(&format!("file://{}", file.display()));
         browser.picture(name);
     }
