@@ -60,6 +60,8 @@ const TOOLS: &[Tool] = &[
     Tool { package: "ceph-mds", present: || in_path("ceph-mds") },
     Tool { package: "ceph-fuse", present: || in_path("ceph-fuse") },
     Tool { package: "ceph-common", present: || in_path("ceph") },
+    // By which several hosts share one.
+    Tool { package: "etcd-server", present: || in_path("etcd") },
     Tool { package: "uuid-runtime", present: || in_path("uuidgen") },
     Tool { package: "python3-venv", present: python_makes_environments },
     Tool { package: "golang-go", present: || in_path("go") },

@@ -6,6 +6,7 @@ mod kernel;
 pub mod origin;
 pub mod serve;
 pub mod settings;
+pub mod tokens;
 
 /// What this front end keeps at the origin, in its folder's top; not shown.
 pub const OWN_FOLDER: &[u8] = b".destage";

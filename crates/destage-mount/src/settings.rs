@@ -1,5 +1,6 @@
 //! What `destage mount` is told, parsed and checked: flags and files are read elsewhere.
 
+use crate::tokens::TokenSettings;
 use destage_core::{Policy, Span};
 use destage_record::RecordSettings;
 use std::net::SocketAddr;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub drain_timeout: Span,
     /// A command to run with `$mountpoint` set; the server ends with it.
     pub run: Option<String>,
+    /// Where several hosts share the origin.
+    pub tokens: Option<TokenSettings>,
     /// The origin was made as an example.
     pub is_example: bool,
 }

@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use ureq::tls::{Certificate, ClientCert, PrivateKey, TlsConfig};
 use verify::AnyName;
 
 pub use rustls::ServerConfig;
@@ -128,6 +129,37 @@ pub fn client_config(
     config.map(Arc::new).map_err(|error| failure(CERTIFICATE, &identity.certificate, error))
 }
 
+/// The client's side of requests over HTTP: servers are believed that show a certificate for their name, for which one of
+/// those in a PEM file vouches, or without one an authority known to the system.
+///
+/// # Errors
+/// As [`client_config`].
+pub fn http_config(
+    authorities: Option<&Path>,
+    identity: Option<&Identity>,
+) -> Result<TlsConfig, TlsError> {
+    let roots = match authorities {
+        Some(path) => certificates(AUTHORITIES, path)?,
+        None => system_certificates()?,
+    };
+    let client = match identity {
+        Some(identity) => {
+            let failed = |why: &dyn Display| failure(KEY, &identity.key, why);
+            let chain = certificates(CERTIFICATE, &identity.certificate)?;
+            let pem = std::fs::read(&identity.key).map_err(|error| failed(&error))?;
+            let key = PrivateKey::from_pem(&pem).map_err(|error| failed(&error))?;
+            Some(ClientCert::new_with_certs(&for_http(&chain), key))
+        }
+        None => None,
+    };
+    let config = TlsConfig::builder().unversioned_rustls_crypto_provider(provider());
+    Ok(config.root_certs(for_http(&roots).into()).client_cert(client).build())
+}
+
+fn for_http(certificates: &[CertificateDer<'_>]) -> Vec<Certificate<'static>> {
+    certificates.iter().map(|one| Certificate::from_der(one).to_owned()).collect()
+}
+
 fn any_name(authorities: Option<Arc<WebPkiServerVerifier>>) -> Arc<AnyName> {
     Arc::new(AnyName { authorities, provider: provider() })
 }
@@ -173,18 +205,22 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 }
 
 fn system_authorities() -> Result<RootCertStore, TlsError> {
-    let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Systems carry some that no library reads; the others count.
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
+    roots.add_parsable_certificates(system_certificates()?);
+    Ok(roots)
+}
+
+fn system_certificates() -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
         let why = match found.errors.first() {
             Some(error) => error.to_string(),
             None => "there are none; install ca-certificates, or name a file".to_owned(),
         };
         return Err(failure(AUTHORITIES, Path::new(SYSTEM), why));
     }
-    Ok(roots)
+    Ok(found.certs)
 }
 
 fn certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

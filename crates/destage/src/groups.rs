@@ -62,6 +62,7 @@ const GROUPS: &[Group] = &[
         "Buffered writes on other servers",
         &["replicas", "copies", "replica-log", "journal-alone", "failover", "standby", "advertise"],
     ),
+    ("Several hosts (experimental)", &["tokens", "token-lease", "fence-command"]),
     (
         "Clients",
         &[

@@ -12,11 +12,12 @@
 
 mod content;
 mod doubt;
+mod kept;
 
 use super::needs::staged_name;
-use super::plan::{Conflict, FileWork, Landed, NameWork, Plan};
+use super::plan::{FileWork, Landed, NameWork, Plan};
 use super::record::{Base, NameChange};
-use crate::ask::{Errno, Ino, Kind, Make};
+use crate::ask::{Errno, Ino, Kind};
 use crate::origin::{Attributes, Key, Origin, Result};
 use std::collections::BTreeSet;
 use std::thread;
@@ -39,6 +40,10 @@ pub(crate) struct Controls {
     pub(crate) no_base: bool,
     /// What makes a file longer comes in any order.
     pub(crate) no_growth_order: bool,
+    /// A file that others have had is theirs only if the journal says that it has got a name.
+    pub(crate) trusts_journal: bool,
+    /// Changes of names that others may have changed are taken for others.
+    pub(crate) guesses_lost: bool,
 }
 
 /// Carries a batch out, with so many files at a time.
@@ -117,6 +122,10 @@ impl Carrier<'_> {
     /// Brings a file; false if it is not to be touched.
     fn file(&mut self, file: &FileWork) -> Result<bool> {
         let key = &file.key;
+        if file.is_lost && !self.is_only_here(file)? {
+            self.keep(file, kept::LOST)?;
+            return Ok(false);
+        }
         let found = match self.origin.stat(key) {
             Ok(found) => found,
             Err(Errno::STALE | Errno::NOENT) => {
@@ -164,18 +173,32 @@ impl Carrier<'_> {
         Ok(true)
     }
 
+    /// Whether nobody else can have heard of a file: it has no name but the one under which it was made in advance.
+    fn is_only_here(&self, file: &FileWork) -> Result<bool> {
+        let Some(staged) = file.staged else { return Ok(false) };
+        if self.controls.trusts_journal {
+            return Ok(true);
+        }
+        Ok(self.is_staged(&file.key, file.stat.kind, staged)? == Some(true))
+    }
+
     fn names(&mut self, plan: &Plan) -> Result<()> {
         let done = self.done_before(&plan.in_doubt)?;
-        for work in plan.names.iter().take(done) {
-            self.end_create(work)?;
+        if let Some(last) = done.checked_sub(1).map(|last| &plan.in_doubt[last])
+            && !self.is_lost(last)
+        {
+            self.end_rename(last)?;
         }
-        if let Some(last) = done.checked_sub(1) {
-            self.end_rename(&plan.in_doubt[last])?;
-        }
-        for work in plan.names.iter().skip(done) {
+        for (index, work) in plan.names.iter().enumerate() {
             let Some(change) = &work.change else { continue };
+            if index < done && !self.is_lost(work) {
+                self.end_create(work)?;
+                continue;
+            }
             let mut named = self.name(work, change);
-            if let Err(Errno::NOENT | Errno::EXIST) = named {
+            if let Err(Errno::NOENT | Errno::EXIST) = named
+                && !self.is_lost(work)
+            {
                 // Not what was found a moment ago.
                 self.asks_again(work, change)?;
                 named = self.name(work, change);
@@ -228,6 +251,9 @@ impl Carrier<'_> {
     fn name(&mut self, work: &NameWork, change: &NameChange) -> Result<()> {
         let [dir, to_dir] = &work.dirs;
         let file = &work.file;
+        if self.is_lost(work) {
+            return self.lost_name(work, change);
+        }
         match change {
             NameChange::Create { name, staged, .. } => {
                 let staged = staged_name(*staged);
@@ -299,130 +325,6 @@ impl Carrier<'_> {
         }
     }
 
-    /// Keeps what this host has of a file beside the origin's.
-    fn keep(&mut self, file: &FileWork, reason: &'static str) -> Result<()> {
-        let place = format!("{}-{}", file.first.0, file.key.ino);
-        let folder = self.folder(&place)?;
-        let mut is_packed = false;
-        if file.stat.kind == Kind::File {
-            let key = match self.origin.make(&folder, DATA_NAME, &Make::File) {
-                Ok((key, _)) => key,
-                Err(Errno::EXIST) => self.origin.lookup(&folder, DATA_NAME)?.0,
-                Err(error) => return Err(error),
-            };
-            let whole = FileWork { limit: 0, ..file.clone() };
-            match self.content(&key, u64::MAX, &whole) {
-                // Where they belong they cannot be: the ranges say where that is.
-                Err(error) if is_lasting(error) => {
-                    self.pack(&key, file)?;
-                    is_packed = true;
-                }
-                other => other?,
-            }
-            self.origin.sync(&key)?;
-        }
-        let ranges = file.writes.iter().filter(|(.., content)| !is_packed || content.is_bytes());
-        let ranges: Vec<(u64, u64)> = ranges.map(|(at, len, _)| (*at, *len)).collect();
-        let about = serde_json::json!({
-            "ino": file.key.ino,
-            "reason": reason,
-            "size": file.stat.size,
-            "mode": file.stat.mode,
-            "uid": file.stat.uid,
-            "gid": file.stat.gid,
-            "mtime": file.stat.mtime.seconds,
-            "ranges": ranges,
-            "packed": is_packed,
-        });
-        self.tell(&folder, place, file.key.ino, None, reason, &about)
-    }
-
-    /// Writes the ranges of a file one behind the other, without what is zeros.
-    fn pack(&self, key: &Key, file: &FileWork) -> Result<()> {
-        self.origin.truncate(key, 0)?;
-        let mut at = 0;
-        for (_, len, content) in file.writes.iter().filter(|(.., content)| content.is_bytes()) {
-            let mut buffer = Vec::new();
-            content.append_to(&mut buffer, *len);
-            self.origin.write(key, at, &buffer)?;
-            at += len;
-        }
-        Ok(())
-    }
-
-    /// Moves a file that cannot have its name to where conflicts are kept.
-    fn set_aside(
-        &mut self,
-        work: &NameWork,
-        from: &Key,
-        name: &[u8],
-        reason: &'static str,
-    ) -> Result<()> {
-        let place = format!("{}-{}", work.lsn.0, work.file.ino);
-        let folder = self.folder(&place)?;
-        match self.origin.rename(from, name, &folder, DATA_NAME, false) {
-            // An earlier attempt has.
-            Ok(()) | Err(Errno::NOENT | Errno::EXIST) => {}
-            Err(error) => return Err(error),
-        }
-        self.tell_of_name(work, &folder, place, reason)
-    }
-
-    /// Nothing is to be kept but that it happened.
-    fn note(&mut self, work: &NameWork, reason: &'static str) -> Result<()> {
-        let place = format!("{}-{}", work.lsn.0, work.file.ino);
-        let folder = self.folder(&place)?;
-        self.tell_of_name(work, &folder, place, reason)
-    }
-
-    fn tell_of_name(
-        &mut self,
-        work: &NameWork,
-        folder: &Key,
-        place: String,
-        reason: &'static str,
-    ) -> Result<()> {
-        let after = work.change.as_ref().map(NameChange::after).into_iter().flatten().flatten();
-        let names: Vec<_> = after
-            .map(|(dir, name, whose)| {
-                let name = String::from_utf8_lossy(name);
-                serde_json::json!({ "directory": dir, "name": name, "file": whose })
-            })
-            .collect();
-        let about = serde_json::json!({ "ino": work.file.ino, "reason": reason, "names": names });
-        self.tell(folder, place, work.file.ino, Some(work.lsn), reason, &about)
-    }
-
-    fn tell(
-        &mut self,
-        folder: &Key,
-        place: String,
-        ino: Ino,
-        of_name: Option<destage_core::Lsn>,
-        reason: &'static str,
-        about: &serde_json::Value,
-    ) -> Result<()> {
-        let key = match self.origin.make(folder, ABOUT_NAME, &Make::File) {
-            Ok((key, _)) => key,
-            Err(Errno::EXIST) => self.origin.lookup(folder, ABOUT_NAME)?.0,
-            Err(error) => return Err(error),
-        };
-        self.origin.write(&key, 0, about.to_string().as_bytes())?;
-        self.origin.sync(&key)?;
-        self.origin.sync(folder)?;
-        self.origin.sync(&self.own.conflicts)?;
-        self.landed.conflicts.push(Conflict { ino, place, reason, of_name });
-        Ok(())
-    }
-
-    fn folder(&self, place: &str) -> Result<Key> {
-        match self.origin.make(&self.own.conflicts, place.as_bytes(), &Make::Dir) {
-            Ok((key, _)) => Ok(key),
-            Err(Errno::EXIST) => Ok(self.origin.lookup(&self.own.conflicts, place.as_bytes())?.0),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Many at once are quicker than one by one, where that is offered.
     fn syncs_each(&self, count: usize) -> bool {
         count <= SYNC_EACH_MAX || !self.origin.syncs_all()
@@ -481,7 +383,5 @@ fn is_lasting(error: Errno) -> bool {
 const REFUSED: &str = "the origin refuses it, and would again";
 /// Files from which on several are brought at a time.
 const LANE_FILES_MIN: usize = 16;
-const DATA_NAME: &[u8] = b"data";
-const ABOUT_NAME: &[u8] = b"about.json";
 /// Files up to which each is made durable by itself.
 const SYNC_EACH_MAX: usize = 4;

@@ -11,6 +11,7 @@ mod units;
 
 use super::below::Below;
 use super::carry::Controls;
+use super::covers::Covers;
 use super::needs::{Need, Staged};
 use super::plan::{Landed, Plan};
 use super::record::{Record, encode};
@@ -30,10 +31,12 @@ use destage_journal::Journal;
 use destage_record::RecordedCore;
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit};
 use destage_runtime::mode_log::ModeLog;
+use destage_tokens::{FileId, Root};
 use hashbrown::HashMap;
 use measured::{Counted, Measured};
-pub(crate) use requests::Pending;
 use requests::Requests;
+pub(crate) use requests::{Pending, Ticket};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use units::Units;
@@ -64,6 +67,12 @@ pub(crate) struct Front {
     room: Option<u64>,
     modes: ModeLog,
     measured: Measured,
+    /// Where several hosts share the origin.
+    covers: Option<Arc<dyn Covers>>,
+    /// Handles by which files may be written, where several hosts share the origin.
+    writers: HashMap<Handle, Ino>,
+    /// Everything up to there is at the origin, and the journal says so durably.
+    checkpointed: Lsn,
     pub(crate) counted: Counted,
 }
 
@@ -110,12 +119,13 @@ pub(crate) struct Out {
 }
 
 /// What comes of a request.
-#[expect(clippy::large_enum_variant, reason = "it is moved once, and most requests are taken")]
 pub(crate) enum Submitted {
     /// It is answered, or will be.
     Taken,
     /// It has to know more of the origin first.
     Needs(Pending, Need),
+    /// It has to hold these tokens first.
+    NeedsTokens(Pending, BTreeSet<destage_tokens::Need>),
     /// These fragments of a file are to be read and put together.
     Read(Box<dyn Answer>, Key, Vec<super::extents::Fragment>, u64),
 }
@@ -169,6 +179,9 @@ impl Front {
             room: None,
             modes: ModeLog::default(),
             measured: Measured::new(now),
+            covers: None,
+            writers: HashMap::new(),
+            checkpointed: decided,
             counted: Counted::default(),
         }
     }
@@ -225,6 +238,34 @@ impl Front {
 
     pub(crate) fn controls(&self) -> Controls {
         self.settings.controls.carry
+    }
+
+    /// From now on changes are made under tokens.
+    pub(crate) fn set_covers(&mut self, covers: Arc<dyn Covers>) {
+        self.covers = Some(covers);
+    }
+
+    /// What covers a token that is given up: its files, and up to which group everything has to be at the origin, with the
+    /// journal saying so, before others may have it.
+    pub(crate) fn covered(&self, root: &Root, covered: &[FileId]) -> (Vec<Ino>, Lsn) {
+        self.tree.covered(root, covered)
+    }
+
+    /// Everything up to there is at the origin, and the journal says so durably: it does not come again, whatever crashes.
+    pub(crate) fn checkpointed(&self) -> Lsn {
+        self.checkpointed
+    }
+
+    /// Files that others may change from now on: nothing is known of them any more, and those that are open stay readable.
+    pub(crate) fn give_up(&mut self, inos: &[Ino]) {
+        self.tree.forget_clean(inos);
+        for &ino in inos {
+            let Some(node) = self.tree.node_mut(ino) else { continue };
+            if node.opens > 0 && !node.is_pinned && node.dead.is_none() {
+                // What is gone already cannot be kept.
+                node.is_pinned = self.origin.pin(&node.key).is_ok();
+            }
+        }
     }
 
     /// Files whose pages in the kernel may have been stored to since this was last asked.
@@ -296,6 +337,11 @@ impl Front {
 
     /// Writes a group: into the journal's buffer, into the tree, and the core is told.
     fn write(&mut self, access: Access, unit: Option<UnitId>, records: &[Record]) -> Lsn {
+        let mut records = Cow::Borrowed(records);
+        if let Some(covers) = &self.covers {
+            self.tree.note_covers(&**covers, records.to_mut());
+        }
+        let records = &*records;
         self.payload.clear();
         encode(records, &mut self.payload);
         let Self { journal, payload, core, .. } = self;

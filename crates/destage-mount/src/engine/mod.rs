@@ -2,6 +2,7 @@
 
 mod below;
 mod carry;
+mod covers;
 mod exec;
 mod extents;
 mod front;
@@ -17,8 +18,9 @@ mod tree;
 
 pub(crate) use below::Below;
 pub(crate) use carry::{OwnFolders, carry_out};
+pub(crate) use covers::{Covers, root_of};
 pub(crate) use extents::Fragment;
-pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted};
+pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted, Ticket};
 pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
 pub(crate) use plan::Plan;
 pub(crate) use record::{Record, Unreadable, read_group};

@@ -17,6 +17,8 @@ pub(crate) struct Node {
     /// The kernel's references, and opens.
     pub(crate) lookups: u64,
     pub(crate) opens: u32,
+    /// Of them, those that may write, where several hosts share the origin.
+    pub(crate) writers: u32,
     /// Names in [`Directory`]s that are this file's.
     pub(crate) refs: u32,
     /// What `stat` shows while anything of it is not at the origin; later the origin says it.
@@ -108,6 +110,7 @@ impl Node {
             kind,
             lookups: 0,
             opens: 0,
+            writers: 0,
             refs: 0,
             stat: None,
             base: None,

@@ -49,6 +49,10 @@ pub(crate) struct FileWork {
     pub(crate) xattrs: Vec<(Name, Option<Box<[u8]>>)>,
     /// Names it in a conflict, the same in every attempt.
     pub(crate) first: Lsn,
+    /// Others have had its token since: it is kept aside, if they could see it.
+    pub(crate) is_lost: bool,
+    /// Under which number it was made in advance, as long as nothing says that it has a name at the origin.
+    pub(crate) staged: Option<u64>,
 }
 
 /// A change of names with the keys of all that it names.
@@ -59,6 +63,8 @@ pub(crate) struct NameWork {
     pub(crate) change: Option<NameChange>,
     pub(crate) file: Key,
     pub(crate) dirs: [Key; 2],
+    /// Others have had the tokens since.
+    pub(crate) is_lost: bool,
 }
 
 /// What came of a batch.
@@ -138,7 +144,9 @@ impl Tree {
             }
             for dir in &work.dirs {
                 touched.insert(dir.ino, dir.clone());
-                if let Some(stat) = self.node(dir.ino).and_then(|node| node.stat) {
+                if let Some(stat) = self.node(dir.ino).and_then(|node| node.stat)
+                    && !self.lost.contains(&dir.ino)
+                {
                     dirs.insert(dir.ino, (dir.clone(), stat));
                 }
             }
@@ -167,6 +175,8 @@ impl Tree {
             writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
             xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),
             first,
+            is_lost: self.lost.contains(&ino),
+            staged: node.staged.map(|(number, _)| number),
         })
     }
 
@@ -187,6 +197,7 @@ impl Tree {
         NameWork {
             lsn,
             file: file.key.clone(),
+            is_lost: self.lost_names.contains(&lsn),
             dirs: dirs.map(|dir| node(dir).key.clone()),
             change: change_left,
         }

@@ -39,6 +39,9 @@ pub(crate) enum Record {
     Ckpt { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Ino> },
     /// What could not be written since others had changed the origin, and where it is kept.
     Conflict { number: u64, ino: Ino, reason: String },
+    /// Where several hosts share the origin: the token under which a file of this group was changed, by the handle of its
+    /// file; without one, that of everything.
+    Cover { ino: Ino, root: Arc<[u8]> },
 }
 
 impl Record {
@@ -46,7 +49,11 @@ impl Record {
     pub(crate) fn is_own(&self) -> bool {
         matches!(
             self,
-            Self::Begin { .. } | Self::Intent { .. } | Self::Ckpt { .. } | Self::Conflict { .. }
+            Self::Begin { .. }
+                | Self::Intent { .. }
+                | Self::Ckpt { .. }
+                | Self::Conflict { .. }
+                | Self::Cover { .. }
         )
     }
 }
@@ -185,6 +192,7 @@ pub(crate) fn read_group(bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
                 let inos = names.flat_map(|(dir, _, whose)| [Some(dir), whose]).flatten();
                 inos.chain([change.ino()]).all(|ino| known.contains(&ino))
             }
+            Record::Cover { ino, .. } => known.contains(ino),
             Record::Begin { .. }
             | Record::Intent { .. }
             | Record::Ckpt { .. }
@@ -208,7 +216,7 @@ fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
         bytes = rest.0;
         let mut body = Reader(body);
         let record = read(kind, &mut body).ok_or(match kind {
-            BEGIN..=CONFLICT => Unreadable::Broken,
+            BEGIN..=COVER => Unreadable::Broken,
             _ => Unreadable::Unknown(kind),
         })?;
         if !body.0.is_empty() {
@@ -235,6 +243,7 @@ const RENAME: u8 = 12;
 const INTENT: u8 = 13;
 const CKPT: u8 = 14;
 const CONFLICT: u8 = 15;
+const COVER: u8 = 16;
 
 fn kind_of(record: &Record) -> u8 {
     match record {
@@ -253,6 +262,7 @@ fn kind_of(record: &Record) -> u8 {
         Record::Intent { .. } => INTENT,
         Record::Ckpt { .. } => CKPT,
         Record::Conflict { .. } => CONFLICT,
+        Record::Cover { .. } => COVER,
     }
 }
 
@@ -308,6 +318,10 @@ fn body(record: &Record, out: &mut Vec<u8>) {
         Record::Conflict { number, ino, reason } => {
             u64s(out, [*number, *ino]);
             bytes(out, reason.as_bytes());
+        }
+        Record::Cover { ino, root } => {
+            u64s(out, [*ino]);
+            bytes(out, root);
         }
     }
 }
@@ -422,6 +436,7 @@ fn read(kind: u8, body: &mut Reader<'_>) -> Option<Record> {
             ino: body.u64()?,
             reason: String::from_utf8(body.bytes()?.to_vec()).ok()?,
         },
+        COVER => Record::Cover { ino: body.u64()?, root: body.bytes()?.into() },
         _ => return None,
     })
 }

@@ -54,6 +54,7 @@ fn all() -> Vec<Record> {
         Record::Intent { upto: 5, files: vec![9], absorbed: vec![8, 7] },
         Record::Ckpt { upto: 5, bases: vec![(9, base)], absorbed: vec![8] },
         Record::Conflict { number: 1, ino: 9, reason: "why".into() },
+        Record::Cover { ino: 9, root: [1, 2][..].into() },
     ]
 }
 

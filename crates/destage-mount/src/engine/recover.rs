@@ -2,7 +2,7 @@
 
 use super::record::{Base, Record};
 use super::tree::{Doubt, Tree};
-use crate::ask::Ino;
+use crate::ask::{Ino, Name};
 use destage_core::Lsn;
 use std::collections::BTreeSet;
 
@@ -75,5 +75,31 @@ impl Tree {
         let mut absorbed = std::mem::take(&mut self.absorbed);
         absorbed.retain(|&ino| self.node(ino).is_some());
         self.absorbed = absorbed;
+        self.find_lost_names();
+    }
+
+    /// Changes of names in directories that others have had since are lost, and so are those that build on them: the same name
+    /// is said of in both. What is left says nothing of a name that others may have changed, or that was lost here.
+    fn find_lost_names(&mut self) {
+        if self.lost.is_empty() {
+            return;
+        }
+        let mut lost: BTreeSet<(Ino, Name)> = BTreeSet::new();
+        for (lsn, change) in &self.log {
+            let names =
+                || change.after().into_iter().flatten().map(|(dir, name, _)| (dir, name.clone()));
+            let is_lost = change.dirs().iter().any(|dir| self.lost.contains(dir))
+                || names().any(|name| lost.contains(&name));
+            if is_lost {
+                lost.extend(names());
+                self.lost_names.insert(*lsn);
+            }
+        }
+    }
+
+    /// All of it is kept aside, and the journal says so.
+    pub(crate) fn settle_lost(&mut self) {
+        self.lost.clear();
+        self.lost_names.clear();
     }
 }

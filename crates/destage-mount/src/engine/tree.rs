@@ -8,6 +8,7 @@ use super::record::{Base, NameChange, Record};
 use crate::ask::{Ino, Kind, Name, Stat};
 use crate::origin::Key;
 use destage_core::Lsn;
+use destage_tokens::FileId;
 use hashbrown::HashMap;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -36,6 +37,12 @@ pub(crate) struct Tree {
     early: BTreeSet<Ino>,
     /// Room that was taken at the origin since the start, bytes.
     pub(super) landed: u64,
+    /// Files of an earlier run whose tokens others have had since: what that run changed is kept aside.
+    pub(crate) lost: BTreeSet<Ino>,
+    /// Changes of names that are kept aside with them.
+    pub(super) lost_names: BTreeSet<Lsn>,
+    /// Up to which group changes were made under tokens that are not given up, by their handles; that of everything has none.
+    pub(super) covered_upto: HashMap<FileId, Lsn>,
 }
 
 /// How far names may have come at the origin.
@@ -72,6 +79,9 @@ impl Tree {
             ahead: BTreeSet::new(),
             early: BTreeSet::new(),
             landed: 0,
+            lost: BTreeSet::new(),
+            lost_names: BTreeSet::new(),
+            covered_upto: HashMap::new(),
         }
     }
 
@@ -81,6 +91,10 @@ impl Tree {
 
     pub(crate) fn node(&self, ino: Ino) -> Option<&Node> {
         self.nodes.get(&ino)
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
     }
 
     pub(crate) fn node_mut(&mut self, ino: Ino) -> Option<&mut Node> {
@@ -178,6 +192,9 @@ impl Tree {
                 | Record::Intent { .. }
                 | Record::Ckpt { .. }
                 | Record::Conflict { .. } => {}
+                Record::Cover { root, .. } => {
+                    self.covered_upto.insert(root.clone(), lsn);
+                }
             }
         }
     }
@@ -223,7 +240,7 @@ impl Tree {
     }
 
     /// A name of a file's is not known here any more.
-    fn unname(&mut self, ino: Option<Ino>) {
+    pub(super) fn unname(&mut self, ino: Option<Ino>) {
         if let Some(node) = ino.and_then(|ino| self.nodes.get_mut(&ino)) {
             node.refs -= 1;
         }

@@ -17,6 +17,8 @@ pub(super) struct Known {
     /// The number of the origin's folder, which is 1 to the kernel.
     pub(super) root: Ino,
     pub(super) remember: Duration,
+    /// Other hosts share the files: pages are kept only for mappings.
+    pub(super) is_shared: bool,
 }
 
 impl Known {
@@ -117,14 +119,14 @@ impl Known {
             }
             (Reply::Data(reply), Answered::Data(bytes)) => reply.data(&bytes),
             (Reply::Open(reply), Answered::Opened(opened)) => {
-                reply.opened(FileHandle(opened.handle), flags(opened));
+                reply.opened(FileHandle(opened.handle), self.flags(opened));
             }
             (Reply::Create(reply), Answered::Created(stat, generation, opened)) => reply.created(
                 &self.remember,
                 &self.attributes(&stat),
                 Generation(generation),
                 FileHandle(opened.handle),
-                flags(opened),
+                self.flags(opened),
             ),
             (Reply::Write(reply), Answered::Written(bytes)) => reply.written(bytes),
             (Reply::Names(reply, from), Answered::Names(names)) => self.names(reply, from, &names),
@@ -135,6 +137,15 @@ impl Known {
                 debug_assert!(false, "{answered:?} is no answer to this");
                 fail(reply, Errno::IO);
             }
+        }
+    }
+
+    /// The hybrid: what only reads may find its pages in the kernel; what may write goes past them.
+    fn flags(self, opened: Opened) -> FopenFlags {
+        if opened.reads_only && !self.is_shared {
+            FopenFlags::FOPEN_KEEP_CACHE
+        } else {
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         }
     }
 
@@ -189,15 +200,6 @@ fn fail(reply: Reply, errno: Errno) {
         Reply::Space(reply) => reply.error(errno),
         Reply::Xattr(reply, _) => reply.error(errno),
         Reply::Seek(reply) => reply.error(errno),
-    }
-}
-
-/// The hybrid: what only reads may find its pages in the kernel; what may write goes past them.
-fn flags(opened: Opened) -> FopenFlags {
-    if opened.reads_only {
-        FopenFlags::FOPEN_KEEP_CACHE
-    } else {
-        FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
     }
 }
 

@@ -14,8 +14,8 @@ use answers::{Answering, Known, Reply};
 use fuser::{
     BsdFileFlags, Config, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
     MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    SessionACL, TimeOrNow, WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, SessionACL, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -32,15 +32,16 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// `root` is the number of the origin's folder; the kernel may remember names and attributes for `remember`. `ended` is
-    /// called once somebody has unmounted it.
+    /// `root` is the number of the origin's folder; the kernel may remember names and attributes for `remember`, and
+    /// pages of files too unless other hosts share them. `ended` is called once somebody has unmounted it.
     pub(crate) fn new(
         serve: Arc<dyn Serve>,
         root: Ino,
         remember: Duration,
+        is_shared: bool,
         ended: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        Self { serve, known: Known { root, remember }, ended: Box::new(ended) }
+        Self { serve, known: Known { root, remember, is_shared }, ended: Box::new(ended) }
     }
 
     fn ino(&self, ino: INodeNo) -> Ino {
@@ -135,6 +136,14 @@ impl Filesystem for Kernel {
         ] {
             // Older kernels do with less.
             let _ = config.add_capabilities(wish);
+        }
+        if self.known.is_shared {
+            // Locks would be this host's alone: better none. Asked of us, they are refused.
+            for lock in [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS] {
+                if config.add_capabilities(lock).is_err() {
+                    return Err(io::Error::other("this kernel keeps locks of files to itself"));
+                }
+            }
         }
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -421,6 +430,38 @@ impl Filesystem for Kernel {
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         self.ask(request, Ask::RemoveXattr { ino: self.ino(ino), name: name_of(name) }, reply);
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: LockOwner,
+        _: u64,
+        _: u64,
+        _: i32,
+        _: u32,
+        reply: ReplyLock,
+    ) {
+        reply.error(fuser::Errno::ENOLCK);
+    }
+
+    fn setlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: LockOwner,
+        _: u64,
+        _: u64,
+        kind: i32,
+        _: u32,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Whoever closes a file gives up what it never had.
+        if kind == libc::F_UNLCK { reply.ok() } else { reply.error(fuser::Errno::ENOLCK) }
     }
 
     fn fallocate(

@@ -1,4 +1,4 @@
-//! Who may write to an origin: the boundary behind which tokens for several hosts go. Here, one mount has the whole folder.
+//! Who may write to an origin: one mount, or several that share it by tokens ([`crate::tokens`]), but not both.
 //!
 //! The claim is a lock of a file at the origin, taken through the origin's own mount: it ends with the session that carries
 //! the data.
@@ -9,24 +9,30 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
-/// Which files this host may cache, and change.
-pub(crate) trait TokenService: Send + Sync {
-    /// Whether everything may be cached and changed, until this is dropped.
-    fn has_all(&self) -> bool;
-}
-
-/// One mount on one host: see the module.
+/// A claim: see the module. Ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct LocalTokens {
-    _claim: File,
+pub(crate) struct Claim {
+    _lock: File,
 }
 
-impl LocalTokens {
+impl Claim {
     /// Claims the folder whose own folder this is, for a mount of this name.
     ///
     /// # Errors
     /// Another mount has it, on whichever host; or the origin cannot lock.
-    pub(crate) fn claim(own: &Path, mount: &str) -> Result<Self, ServeError> {
+    pub(crate) fn whole(own: &Path, mount: &str) -> Result<Self, ServeError> {
+        Self::take(own, mount, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Has a part in the folder, beside other mounts that do, each by its tokens: a mount that wants all of it is kept out.
+    ///
+    /// # Errors
+    /// As [`Claim::whole`].
+    pub(crate) fn share(own: &Path, mount: &str) -> Result<Self, ServeError> {
+        Self::take(own, mount, FlockOperation::NonBlockingLockShared)
+    }
+
+    fn take(own: &Path, mount: &str, how: FlockOperation) -> Result<Self, ServeError> {
         let path = own.join("claim");
         let place = path.display();
         let failed = |error: std::io::Error| {
@@ -41,14 +47,15 @@ impl LocalTokens {
             .truncate(false)
             .open(&path)
             .map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match flock(&file, how) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut who = String::new();
                 // It says who, where it says anything.
                 let _ = file.read_to_string(&mut who);
                 let message = format!(
-                    "the origin is mounted already ({}): one mount at a time has a folder; end that one first",
+                    "the origin is mounted already ({}): one mount at a time has a folder, unless all of them share it by --tokens; end \
+                     that one first",
                     who.trim()
                 );
                 return Err(ServeError::new(exit::FENCED, message));
@@ -60,13 +67,7 @@ impl LocalTokens {
         let text = format!("host {host}, process {process}, journal {mount}\n");
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         file.write_all(text.as_bytes()).map_err(failed)?;
-        Ok(Self { _claim: file })
-    }
-}
-
-impl TokenService for LocalTokens {
-    fn has_all(&self) -> bool {
-        true
+        Ok(Self { _lock: file })
     }
 }
 
@@ -77,12 +78,24 @@ mod tests {
     #[test]
     fn a_second_claim_is_refused_and_told_whose_the_first_is() {
         let folder = tempfile::tempdir().unwrap();
-        let first = LocalTokens::claim(folder.path(), "one").unwrap();
-        assert!(first.has_all());
-        let error = LocalTokens::claim(folder.path(), "two").unwrap_err();
+        let first = Claim::whole(folder.path(), "one").unwrap();
+        let error = Claim::whole(folder.path(), "two").unwrap_err();
         assert_eq!(error.exit_code(), exit::FENCED);
         assert!(error.to_string().contains("journal one"), "{error}");
         drop(first);
-        LocalTokens::claim(folder.path(), "two").unwrap();
+        Claim::whole(folder.path(), "two").unwrap();
+    }
+
+    #[test]
+    fn who_shares_keeps_out_who_wants_all_and_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Claim::share(folder.path(), "one").unwrap();
+        let second = Claim::share(folder.path(), "two").unwrap();
+        drop(first);
+        Claim::whole(folder.path(), "three").unwrap_err();
+        drop(second);
+        let whole = Claim::whole(folder.path(), "three").unwrap();
+        Claim::share(folder.path(), "one").unwrap_err();
+        drop(whole);
     }
 }

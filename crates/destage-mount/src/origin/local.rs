@@ -11,7 +11,7 @@ use rustix::fs::{
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The folder: see the module. Keeps files open that were used lately.
 pub struct LocalOrigin {
@@ -21,6 +21,7 @@ pub struct LocalOrigin {
     device: u64,
     syncs_all: bool,
     open: Mutex<Open>,
+    may_change: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 /// Open files by their handles.
@@ -49,7 +50,27 @@ impl LocalOrigin {
         let root = Key { ino: found.st_ino, handle };
         // The kernel does not pass it on to whoever serves such a file system.
         let syncs_all = sys::fstatfs(&folder)?.f_type != FUSE_SUPER_MAGIC;
-        Ok(Self { folder, root, device: found.st_dev, syncs_all, open: Mutex::default() })
+        Ok(Self {
+            folder,
+            root,
+            device: found.st_dev,
+            syncs_all,
+            open: Mutex::default(),
+            may_change: OnceLock::new(),
+        })
+    }
+
+    /// From now on nothing is changed but when this says so, asked before each change.
+    pub(crate) fn guard(&self, may_change: impl Fn() -> bool + Send + Sync + 'static) {
+        // Once.
+        let _ = self.may_change.set(Box::new(may_change));
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.may_change.get() {
+            Some(may_change) if !may_change() => Err(Errno::IO),
+            _ => Ok(()),
+        }
     }
 
     fn cache(&self) -> std::sync::MutexGuard<'_, Open> {
@@ -146,6 +167,13 @@ impl LocalOrigin {
     /// Whether a program serves it that has the kernel keep pages: of what other hosts write it hears nothing then.
     pub(crate) fn has_page_cache(&self, file: &Key) -> Result<bool> {
         Ok(!self.syncs_all && pages::can_be_mapped(self.bytes(file)?.as_fd())?)
+    }
+
+    /// Whether a lock here ends with the session that carries the data. Over NFS and SMB it ends by itself, whatever is on its
+    /// way.
+    pub(crate) fn locks_end_with_data(&self) -> Result<bool> {
+        let kind = sys::fstatfs(&self.folder)?.f_type as u32;
+        Ok(!LOCKS_END_ALONE.contains(&kind))
     }
 
     /// A name goes, and so may its file: nothing of it is kept open but what is pinned.
@@ -302,6 +330,7 @@ impl Origin for LocalOrigin {
     }
 
     fn make(&self, dir: &Key, name: &[u8], make: &Make) -> Result<(Key, Stat)> {
+        self.check()?;
         let fd = self.named(dir)?;
         let (alone, alone_dir) = (Mode::RUSR | Mode::WUSR, Mode::RWXU);
         let node = |kind| sys::mknodat(&fd, name, kind, alone, 0);
@@ -318,6 +347,7 @@ impl Origin for LocalOrigin {
     }
 
     fn write(&self, file: &Key, offset: u64, data: &[u8]) -> Result<()> {
+        self.check()?;
         let fd = self.bytes(file)?;
         let mut done = 0;
         while done < data.len() {
@@ -332,10 +362,12 @@ impl Origin for LocalOrigin {
     }
 
     fn truncate(&self, file: &Key, size: u64) -> Result<()> {
+        self.check()?;
         Ok(sys::ftruncate(self.bytes(file)?, size)?)
     }
 
     fn punch(&self, file: &Key, offset: u64, len: u64) -> Result<()> {
+        self.check()?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match sys::fallocate(self.bytes(file)?, flags, offset, len) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
@@ -381,6 +413,7 @@ impl Origin for LocalOrigin {
     }
 
     fn set(&self, file: &Key, attributes: &Attributes) -> Result<()> {
+        self.check()?;
         let fd = self.named(file)?;
         if let Some((uid, gid)) = attributes.owner {
             let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
@@ -413,6 +446,7 @@ impl Origin for LocalOrigin {
         to_name: &[u8],
         replace: bool,
     ) -> Result<()> {
+        self.check()?;
         let (dir, to_dir) = (self.named(dir)?, self.named(to_dir)?);
         if replace {
             self.forget_name(&to_dir, to_name);
@@ -429,6 +463,7 @@ impl Origin for LocalOrigin {
     }
 
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
+        self.check()?;
         let (file, dir) = (self.named(file)?, self.named(dir)?);
         Ok(sys::linkat(&file, c"", &dir, name, AtFlags::EMPTY_PATH)?)
     }
@@ -456,23 +491,27 @@ impl Origin for LocalOrigin {
     }
 
     fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
+        self.check()?;
         let dir = self.named(dir)?;
         self.forget_name(&dir, name);
         Ok(sys::unlinkat(&dir, name, AtFlags::empty())?)
     }
 
     fn rmdir(&self, dir: &Key, name: &[u8]) -> Result<()> {
+        self.check()?;
         let dir = self.named(dir)?;
         self.forget_name(&dir, name);
         Ok(sys::unlinkat(&dir, name, AtFlags::REMOVEDIR)?)
     }
 
     fn set_xattr(&self, file: &Key, name: &[u8], value: &[u8]) -> Result<()> {
+        self.check()?;
         let fd = self.named(file)?;
         Ok(sys::setxattr(path_of(&fd), name, value, XattrFlags::empty())?)
     }
 
     fn remove_xattr(&self, file: &Key, name: &[u8]) -> Result<()> {
+        self.check()?;
         let fd = self.named(file)?;
         Ok(sys::removexattr(path_of(&fd), name)?)
     }
@@ -502,6 +541,8 @@ impl Origin for LocalOrigin {
 
 /// How `statfs` calls a file system that a program serves.
 const FUSE_SUPER_MAGIC: sys::FsWord = 0x6573_5546;
+/// NFS, and SMB by its three names.
+const LOCKS_END_ALONE: [u32; 4] = [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42];
 /// Permissions and the bits above them.
 const MODE_BITS: u32 = 0o7777;
 /// As CephFS cuts files into objects, unless it is told otherwise; a local disk has a file's end go with its bytes.

@@ -26,7 +26,7 @@ impl Remembered {
     }
 
     /// It writes the pages of a file back to this process before this returns.
-    fn forget_pages(&self, ino: u64) {
+    pub(super) fn forget_pages(&self, ino: u64) {
         self.forget(ino, 0);
     }
 

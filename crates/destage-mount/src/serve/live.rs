@@ -1,6 +1,7 @@
 //! The engine among threads: whoever asks takes the lock, decides, and does outside of it what may block.
 
 use super::beside::Remembered;
+use super::shared::Shared;
 use super::{Event, Outbox};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Serve};
 use crate::engine::{
@@ -8,14 +9,16 @@ use crate::engine::{
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
+use crate::tokens::Tokens;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use destage_core::{BatchId, Time};
 use destage_engine::Drive;
 use destage_runtime::clock::Clock;
 use destage_runtime::commit::CommitWork;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 
 /// The live front end.
@@ -37,6 +40,7 @@ pub(crate) struct Live {
     wakes_at: AtomicU64,
     /// The server's thread knows that the origin is gone.
     has_told_of_origin: AtomicBool,
+    shared: OnceLock<Shared>,
 }
 
 /// Something to be done at the origin.
@@ -77,6 +81,7 @@ impl Live {
             admin: OnceLock::new(),
             wakes_at,
             has_told_of_origin: AtomicBool::new(false),
+            shared: OnceLock::new(),
         });
         spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
             let done = work.run();
@@ -173,10 +178,18 @@ impl Live {
     fn find_out(&self, mut pending: Pending, mut need: Need) {
         loop {
             if let Err(errno) = pending.hints.ask(&need, &*self.origin, &self.pool) {
+                if let (Some(shared), Some(ticket)) = (self.shared(), &pending.ticket)
+                    && !shared.tokens.may_serve()
+                {
+                    // The origin is not to be changed without a lease: it waits for the next one.
+                    let needs = ticket.needs.clone();
+                    return shared.admit(pending, needs);
+                }
                 return self.with(|front, _| front.cannot_know(pending, errno));
             }
             match self.with(|front, now| front.submit(now, pending)) {
                 Submitted::Taken => return,
+                Submitted::NeedsTokens(pending, needs) => return self.admit(pending, needs),
                 Submitted::Needs(again, more) => (pending, need) = (again, more),
                 Submitted::Read(answer, key, fragments, limit) => {
                     return self.read(answer, &key, &fragments, limit);
@@ -207,9 +220,36 @@ impl Live {
         }
     }
 
-    fn begin(&self, pending: Pending) {
+    fn admit(&self, pending: Pending, needs: BTreeSet<destage_tokens::Need>) {
+        match self.shared.get() {
+            Some(shared) => shared.admit(pending, needs),
+            None => unreachable!("only an engine with tokens asks for them"),
+        }
+    }
+
+    /// What a mount has besides, where several hosts share the origin.
+    pub(super) fn shared(&self) -> Option<&Shared> {
+        self.shared.get()
+    }
+
+    /// From now on requests wait for tokens.
+    pub(super) fn share(self: &Arc<Self>, tokens: Arc<Tokens>, no_revocation: bool) {
+        let me: Weak<Self> = Arc::downgrade(self);
+        self.with(|front, _| front.set_covers(tokens.clone()));
+        tokens.set_holder(me.clone());
+        let shared = Shared::new(tokens, me, no_revocation);
+        // Once, before the first request.
+        assert!(self.shared.set(shared).is_ok(), "a mount is shared once");
+    }
+
+    pub(super) fn tell(&self, event: Event) {
+        self.outbox.send(event);
+    }
+
+    pub(super) fn begin(&self, pending: Pending) {
         match self.with(|front, now| front.submit(now, pending)) {
             Submitted::Taken => {}
+            Submitted::NeedsTokens(pending, needs) => self.admit(pending, needs),
             Submitted::Needs(pending, need) => self.find_out(pending, need),
             Submitted::Read(answer, key, fragments, limit) => {
                 self.read(answer, &key, &fragments, limit);
@@ -273,7 +313,7 @@ impl Serve for Live {
         if let Some(address) = self.admin_asked(&ask) {
             return answer.give(Ok(Answered::Data(address.clone().into_bytes())));
         }
-        self.begin(Pending { caller, ask, hints: Hints::default(), answer });
+        self.begin(Pending { caller, ask, hints: Hints::default(), answer, ticket: None });
     }
 }
 

@@ -8,6 +8,8 @@ pub(crate) mod live;
 mod metrics;
 mod report;
 mod server;
+mod share;
+mod shared;
 mod start;
 
 use crate::kernel;
@@ -28,6 +30,8 @@ pub use metrics::EXPORTS;
 enum Event {
     /// Something is due earlier than it was.
     Look,
+    /// Other hosts have shut this one out, or it can keep nothing for them.
+    Over,
     /// Somebody has unmounted the folder.
     Unmounted,
     /// The origin's own mount has ended.
@@ -66,12 +70,16 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     let mut shell = Shell::<Event>::new(clock.clone())?;
     let outbox = shell.outbox().clone();
     let started = start::start(&settings, &clock, outbox.clone())?;
-    let remember = Duration::from_nanos(settings.origin_check.as_nanos());
+    // What another host changes is seen at once: the kernel remembers nothing by itself.
+    let remembered = if settings.tokens.is_some() { 0 } else { settings.origin_check.as_nanos() };
+    let remember = Duration::from_nanos(remembered);
     let ended = {
         let outbox = outbox.clone();
         move || outbox.send(Event::Unmounted)
     };
-    let kernel = kernel::Kernel::new(started.live.clone(), started.root, remember, ended);
+    let is_shared = settings.tokens.is_some();
+    let kernel =
+        kernel::Kernel::new(started.live.clone(), started.root, remember, is_shared, ended);
     let config = kernel::config(settings.threads, &settings.origin.display().to_string());
     let warning = started.has_page_cache.then_some(start::PAGE_CACHE);
     let live = started.live.clone();
@@ -85,6 +93,9 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     let session = fuse::mount(kernel, &mountpoint, &config, WHAT)?;
     let period = Duration::from_nanos(settings.policy.commit.as_nanos()).max(BESIDE_EVERY_MIN);
     let remembered = beside::Remembered::new(session.notifier(), started.root);
+    if let Some(shared) = started.live.shared() {
+        shared.set_kernel(remembered.clone());
+    }
     started.live.set_remembered(remembered.clone());
     beside::start(started.live.clone(), remembered, period)
         .map_err(|error| ServeError::internal(&error))?;

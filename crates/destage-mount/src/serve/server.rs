@@ -8,11 +8,16 @@ use destage_core::{Span, StopReason};
 use destage_engine::Drive;
 use destage_runtime::shell::Shell;
 use destage_runtime::{exit, fuse, policy};
+use destage_tokens::Root;
 use fuser::BackgroundSession;
 use mio::Events;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long tokens are given back at the end.
+const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The live server.
 pub(super) struct Server {
@@ -99,7 +104,8 @@ impl Server {
             }
             let dirty = self.live.with(|front, _| front.undecided());
             self.shell.show_progress(|| dirty);
-            if dirty == 0 || self.shell.is_out_of_time() || self.is_over() {
+            let is_over = self.is_over() || self.is_fenced();
+            if dirty == 0 || self.shell.is_out_of_time() || is_over {
                 // What comes until the folder is gone is destaged as well.
                 match self.session.take() {
                     Some((session, place)) => fuse::unmount(session, &place),
@@ -117,6 +123,10 @@ impl Server {
         })
     }
 
+    fn is_fenced(&self) -> bool {
+        self.live.shared().is_some_and(|shared| shared.tokens.is_fenced())
+    }
+
     fn stopped(&self) -> Option<StopReason> {
         self.live.with(|front, _| front.stopped())
     }
@@ -124,7 +134,7 @@ impl Server {
     fn event(&mut self, event: Event) {
         match event {
             Event::Look => {}
-            Event::Unmounted | Event::OriginGone => self.end(),
+            Event::Unmounted | Event::OriginGone | Event::Over => self.end(),
             Event::End(request) => {
                 self.end();
                 self.shell.heed(request);
@@ -149,6 +159,14 @@ impl Server {
         self.shell.finish_progress();
         self.live.close();
         let left = self.live.with(|front, _| front.undecided());
+        if self.is_fenced() {
+            let message = format!(
+                "other hosts have shut this one out; what they did not find at the origin is in the journal {}: start again, and \
+                 what nobody has changed since goes there, the rest is kept as conflicts",
+                self.settings.journal.display()
+            );
+            return Err(ServeError::new(exit::FENCED, message));
+        }
         if self.live.with(|front, _| front.has_lost_origin()) {
             let message = format!(
                 "the origin {} is not mounted any more: mount it again, and start this again; what was acknowledged is in the journal {}",
@@ -156,6 +174,13 @@ impl Server {
                 self.settings.journal.display()
             );
             return Err(ServeError::new(exit::ORIGIN_UNREACHABLE, message));
+        }
+        if let Some(shared) = self.live.shared().filter(|_| left == 0) {
+            // Else a start would bring to the origin once more what others may have changed by then.
+            let upto = self.live.with(|front, _| front.covered(&Root::Volume, &[]).1);
+            if shared.wait_for_origin(&self.live, upto) {
+                shared.tokens.leave(LEAVE_LIMIT);
+            }
         }
         if let Some(reason) = self.stopped() {
             let message = format!(

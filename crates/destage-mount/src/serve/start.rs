@@ -1,13 +1,14 @@
 //! A start: the origin, the claim, the journal, and what an earlier run left in it.
 
 use super::live::Live;
-use super::{Outbox, ServeError};
+use super::{Outbox, ServeError, share};
 use crate::ask::{Errno, Make};
 use crate::engine::{Below, Front, FrontSettings, OwnFolders, Scan, read_group};
-use crate::origin::claim::{LocalTokens, TokenService};
+use crate::origin::claim::Claim;
 use crate::origin::pool::Pool;
 use crate::origin::{Key, LocalOrigin, Origin};
 use crate::settings::Settings;
+use crate::tokens::Tokens;
 use destage_core::{Lsn, Time};
 use destage_engine::Drive;
 use destage_journal::{DirDisk, Journal, Options};
@@ -30,7 +31,7 @@ pub(super) struct Started {
     /// See [`PAGE_CACHE`].
     pub(super) has_page_cache: bool,
     /// Held for as long as the origin is.
-    pub(super) _tokens: Box<dyn TokenService>,
+    pub(super) _claim: Claim,
 }
 
 pub(super) fn start(
@@ -64,17 +65,29 @@ pub(super) fn start(
         ServeError::new(exit::USAGE, message)
     })?;
     let folder = settings.origin.join(OsStr::from_bytes(crate::OWN_FOLDER));
-    let tokens = LocalTokens::claim(&folder, &uuid)?;
-    assert!(tokens.has_all(), "one mount has its whole folder");
+    let mount = uuid::Uuid::parse_str(&uuid).unwrap_or_default();
+    let claim = match &settings.tokens {
+        Some(_) => Claim::share(&folder, &uuid)?,
+        None => Claim::whole(&folder, &uuid)?,
+    };
     check_handles(&origin, &own, settings)?;
     let (longest, has_page_cache) =
         probe_file(&origin, &own).map_err(|error| unreachable_origin(settings, error))?;
+    if has_page_cache && settings.tokens.is_some() {
+        return Err(ServeError::new(exit::USAGE, format!("--tokens promises more: {PAGE_CACHE}")));
+    }
     if has_page_cache {
         tracing::warn!("{PAGE_CACHE}");
     }
-    let origin: Arc<dyn Origin> = Arc::new(origin);
+    let origin = Arc::new(origin);
+    let shared = match &settings.tokens {
+        Some(shared) => Some(share::start(shared, &origin, &folder, mount)?),
+        None => None,
+    };
+    let origin: Arc<dyn Origin> = origin;
     let root = origin.root().ino;
-    let (mut front, found, epoch) = recover(settings, clock, journal, origin.clone())?;
+    let tokens = shared.as_deref();
+    let (mut front, found, epoch) = recover(settings, clock, journal, origin.clone(), tokens)?;
     front.tree.file_bytes_max = longest;
     front.counted.cut_bytes = recovery.torn.map_or(0, |torn| torn.bytes);
     let is_used = |ino| front.tree.node(ino).is_some();
@@ -86,17 +99,19 @@ pub(super) fn start(
         MADE_AT_A_TIME,
     );
     let pool = pool.map_err(|error| unreachable_origin(settings, error))?;
-    let mount = uuid::Uuid::parse_str(&uuid).map(uuid::Uuid::into_bytes).unwrap_or_default();
     let space = origin.space().map_err(|error| unreachable_origin(settings, error))?;
     front.set_space(&space, front.landed());
     if let Some(record) = &settings.record {
         let recorded = front.core_mut().record(record, env!("CARGO_PKG_VERSION"), "mount");
         recorded.map_err(|error| ServeError::usage(&error))?;
     }
-    front.begin(clock.now(), mount, epoch + 1);
+    front.begin(clock.now(), mount.into_bytes(), epoch + 1);
     let live = Live::start(front, origin, own, pool, clock.clone(), outbox)
         .map_err(|error| ServeError::internal(&error))?;
-    Ok(Started { live, root, found, has_page_cache, _tokens: Box::new(tokens) })
+    if let (Some(tokens), Some(settings)) = (shared, &settings.tokens) {
+        share::take_up(&live, tokens, settings)?;
+    }
+    Ok(Started { live, root, found, has_page_cache, _claim: claim })
 }
 
 fn options(settings: &Settings) -> Options {
@@ -116,6 +131,7 @@ fn recover(
     clock: &Clock,
     journal: Journal,
     origin: Arc<dyn Origin>,
+    tokens: Option<&Tokens>,
 ) -> Result<(Front, u64, u64), ServeError> {
     let last = journal.last();
     let mut scan = Scan::default();
@@ -146,7 +162,9 @@ fn recover(
         let payload = record.payload.len();
         let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
         bar.set(record.lsn.saturating_sub(scan.decided.0));
-        front.take_up(lsn, stamp, payload, &read(record.payload, record.lsn)?);
+        let records = read(record.payload, record.lsn)?;
+        share::look(tokens, &records, &mut front.tree.lost)?;
+        front.take_up(lsn, stamp, payload, &records);
         Ok(true)
     })?;
     bar.finish();

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use destage_core::{Acknowledge, AtLimit, Policy, Span, When};
 use destage_engine::{journal_limit, set_dirty_limit};
 use destage_mount::settings::Settings;
+use destage_mount::tokens::{EtcdAddress, TokenSettings};
 use destage_runtime::policy::{parse_at_limit, parse_when};
 use destage_runtime::units::{Bytes, Interval, Size};
 use std::path::{Component, PathBuf};
@@ -95,9 +96,54 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "30s", value_name = "TIME")]
     drain_timeout: Interval,
 
+    #[command(flatten)]
+    tokens: TokenArgs,
+
     /// Run this command by the shell with $mountpoint set, and end with it.
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
+}
+
+/// Flags of an origin that several hosts share.
+#[derive(Clone, Args)]
+pub(crate) struct TokenArgs {
+    /// Experimental. The etcd by which several hosts share the origin, each with a mount of its own: what one has changed,
+    /// the others see. etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...], or etcds:// for TLS, with
+    /// ?sslrootcert=FILE&sslcert=FILE&sslkey=FILE as for origins. Prefer the environment for a password.
+    #[arg(long, env = "DESTAGE_TOKENS", hide_env_values = true, value_name = "URL")]
+    tokens: Option<String>,
+
+    /// With --tokens: how long a host may be silent before others may shut it out. 3s to 10m.
+    #[arg(long, default_value = "15s", value_parser = |s: &str| interval(s, "3s", "10m"), value_name = "TIME")]
+    token_lease: Interval,
+
+    /// With --tokens: what shuts a silent host out whose lock at the origin is still held, run by the shell: nothing of that host may
+    /// reach the origin once it has succeeded. $DESTAGE_FENCE_HOST and $DESTAGE_FENCE_PROCESS say whom.
+    #[arg(long, requires = "tokens", value_name = "CMD")]
+    fence_command: Option<String>,
+
+    /// For tests: tokens are given up with what changed under them left where it is.
+    #[arg(long, hide = true)]
+    unsafe_no_revocation: bool,
+}
+
+// By hand: the password stays out of logs.
+impl std::fmt::Debug for TokenArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenArgs").field("token_lease", &self.token_lease).finish_non_exhaustive()
+    }
+}
+
+impl TokenArgs {
+    /// The address is looked at here and not while flags are read, since what is wrong with a flag is told with its value.
+    fn settings(self) -> Result<Option<TokenSettings>, CliError> {
+        let (lease, fence_command) = (self.token_lease.span(), self.fence_command);
+        let no_revocation = self.unsafe_no_revocation;
+        let Some(url) = self.tokens.filter(|url| !url.is_empty()) else { return Ok(None) };
+        let etcd = EtcdAddress::parse(&url)
+            .map_err(|error| CliError::usage(format!("--tokens (or DESTAGE_TOKENS): {error}")))?;
+        Ok(Some(TokenSettings { etcd, lease, fence_command, no_revocation }))
+    }
 }
 
 /// Whose word an fsync waits for.
@@ -192,12 +238,17 @@ impl ServeArgs {
             record: self.record.settings(),
             drain_timeout: self.drain_timeout.span(),
             run: self.run,
+            tokens: self.tokens.settings()?,
             is_example,
         })
     }
 
     /// For a journal that is brought to its origin and not mounted.
-    pub(crate) fn to_replay(origin: PathBuf, journal: PathBuf) -> Result<Settings, CliError> {
+    pub(crate) fn to_replay(
+        origin: PathBuf,
+        journal: PathBuf,
+        tokens: TokenArgs,
+    ) -> Result<Settings, CliError> {
         let mountpoint = journal.clone().into_os_string();
         let argv = [
             "mount".into(),
@@ -209,7 +260,7 @@ impl ServeArgs {
         let matches = crate::file::command::<Self>().try_get_matches_from(argv);
         let args =
             matches.and_then(|matches| <Self as clap::FromArgMatches>::from_arg_matches(&matches));
-        args.map_err(CliError::usage)?.into_settings()
+        Self { tokens, ..args.map_err(CliError::usage)? }.into_settings()
     }
 
     fn policy(&self) -> Result<Policy, String> {

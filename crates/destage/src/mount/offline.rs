@@ -1,6 +1,6 @@
 //! What is done with a journal that is not in use.
 
-use super::args::ServeArgs;
+use super::args::{ServeArgs, TokenArgs};
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use std::path::PathBuf;
@@ -27,6 +27,9 @@ pub(crate) struct ReplayArgs {
     /// The journal's folder.
     #[arg(long, value_name = "DIR")]
     journal: PathBuf,
+
+    #[command(flatten)]
+    tokens: TokenArgs,
 }
 
 impl CheckArgs {
@@ -42,7 +45,7 @@ impl CheckArgs {
 
 impl ReplayArgs {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let settings = ServeArgs::to_replay(self.origin, self.journal)?;
+        let settings = ServeArgs::to_replay(self.origin, self.journal, self.tokens)?;
         let conflicts = destage_mount::serve::replay(settings)
             .map_err(|error| CliError::new(error.exit_code(), error))?;
         print(&format!("replayed: the origin has everything; {conflicts} conflicts were kept\n"))

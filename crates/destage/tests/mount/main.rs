@@ -8,8 +8,12 @@ mod harness;
 #[allow(dead_code, reason = "the tests of `destage block` use the rest")]
 mod applications;
 mod baseline;
+mod books;
+mod cluster;
+mod coherence;
 mod commands;
 mod crash;
+mod etcd;
 mod exercised;
 mod mounted;
 mod origin;

@@ -18,20 +18,33 @@ pub(crate) struct Launch {
     journal: PathBuf,
     log: PathBuf,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Launch {
     /// In front of this origin; everything else lies in the test's folder.
     pub(crate) fn before(scratch: &Scratch, origin: &Origin) -> Self {
-        let mountpoint = scratch.join("mnt");
+        Self::before_folder(&scratch.join(""), origin.folder())
+    }
+
+    /// In front of this folder; everything else lies in a folder of its own.
+    pub(crate) fn before_folder(own: &Path, origin: &Path) -> Self {
+        let mountpoint = own.join("mnt");
         fs::create_dir_all(&mountpoint).expect("a folder can be made");
         Self {
-            origin: origin.folder().to_owned(),
+            origin: origin.to_owned(),
             mountpoint,
-            journal: scratch.join("journal"),
-            log: scratch.join("mount.log"),
+            journal: own.join("journal"),
+            log: own.join("mount.log"),
             arguments: Vec::new(),
+            environment: Vec::new(),
         }
+    }
+
+    /// With a variable in its environment.
+    pub(crate) fn with_environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// More arguments.
@@ -63,7 +76,8 @@ impl Launch {
         command
             .args(["--admin", "127.0.0.1:0", "--journal"])
             .arg(&self.journal)
-            .args(&self.arguments);
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -90,7 +104,8 @@ impl Launch {
     pub(crate) fn refused(&self) -> (i32, String) {
         let mut command = Command::new("timeout");
         command.arg(REFUSAL_SECONDS_MAX).arg(binary());
-        let output = command.args(self.command().get_args()).output().expect("timeout starts");
+        command.args(self.command().get_args()).envs(self.environment.iter().cloned());
+        let output = command.output().expect("timeout starts");
         let text = format!("{}{}", text(&output.stdout), text(&output.stderr));
         assert_ne!(output.status.code(), Some(TIMED_OUT), "it was not refused: {text}");
         (output.status.code().unwrap_or(-1), text)
@@ -104,7 +119,11 @@ const TIMED_OUT: i32 = 124;
 /// The binary under test.
 pub(crate) fn destage() -> Command {
     let mut command = Command::new(binary());
-    command.env_remove("DESTAGE_PASSWORD").env_remove("DESTAGE_ADMIN").stdin(Stdio::null());
+    command
+        .env_remove("DESTAGE_PASSWORD")
+        .env_remove("DESTAGE_ADMIN")
+        .env_remove("DESTAGE_TOKENS")
+        .stdin(Stdio::null());
     command
 }
 

@@ -9,6 +9,7 @@ mod writes;
 use crate::harness::{Scratch, has, output, seconds};
 use crate::mounted::{Launch, Mounted, Unmounting};
 use crate::origin::{Kind, Origin};
+pub(crate) use space::Disk;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -4,12 +4,16 @@ use super::super::needs::staged_name;
 use super::super::plan::NameWork;
 use super::super::record::NameChange;
 use super::Carrier;
-use crate::ask::{Ino, Name};
+use crate::ask::{Errno, Ino, Kind, Name};
 use crate::origin::{Key, Result};
 use hashbrown::HashMap;
+use std::ops::RangeInclusive;
 
 /// Whose names are.
 type Names = HashMap<(Ino, Name), Option<Ino>>;
+
+/// Changes in order, without those of which the names at the origin say nothing, since others may have changed them.
+type Changes<'a> = [Option<&'a NameChange>];
 
 /// How many changes were done, as far as the names at the origin tell.
 struct Guess {
@@ -24,32 +28,76 @@ impl Carrier<'_> {
     /// How many of these changes an earlier attempt has done. They were done in order, so the names at the origin are
     /// what they are after so many of them; of several such numbers, which look the same, the last.
     pub(super) fn done_before(&self, works: &[NameWork]) -> Result<usize> {
+        let changes: Vec<_> =
+            works.iter().map(|work| work.change.as_ref().filter(|_| !self.is_lost(work))).collect();
+        let within = self.surely_done(works)?;
         let mut found = Names::new();
-        for work in works {
-            let before = work.change.as_ref().map(NameChange::before).into_iter().flatten();
+        for (work, change) in works.iter().zip(&changes) {
+            let before = change.map(NameChange::before).into_iter().flatten();
             for ((dir, name, _), key) in before.flatten().zip(&work.dirs) {
                 if !found.contains_key(&(dir, name.clone())) {
                     found.insert((dir, name.clone()), self.whose(key, name)?);
                 }
             }
         }
-        let guess = guess(works, &found);
+        let guess = guess(&changes, &found, &within);
         // Others may have changed names, or a client of the origin has forgotten some.
-        if guess.mismatches > 0 && self.looks_again(works, &guess.as_good, &mut found)? {
-            return Ok(self::guess(works, &found).done);
+        if guess.mismatches > 0 && self.looks_again(works, &changes, &guess.as_good, &mut found)? {
+            return Ok(self::guess(&changes, &found, &within).done);
         }
         Ok(guess.done)
     }
 
+    /// Others may have changed what this change is about, while this host was shut out.
+    pub(super) fn is_lost(&self, work: &NameWork) -> bool {
+        work.is_lost && !self.controls.guesses_lost
+    }
+
+    /// At least and at most so many of these changes were done, where some of them are lost: then what names say is less than
+    /// usual. Where files are made in advance nobody else changes anything, and a file that is there has not got its first name.
+    fn surely_done(&self, works: &[NameWork]) -> Result<RangeInclusive<usize>> {
+        let mut least = 0;
+        if !works.iter().any(|work| self.is_lost(work)) {
+            return Ok(0..=works.len());
+        }
+        for (index, work) in works.iter().enumerate() {
+            let Some(NameChange::Create { staged, make, .. }) = &work.change else { continue };
+            match self.is_staged(&work.file, make.kind(), *staged)? {
+                Some(true) => return Ok(least..=index),
+                // Its first step was done: the next attempt does the second one.
+                None => return Ok(index + 1..=index + 1),
+                Some(false) => least = index + 1,
+            }
+        }
+        Ok(least..=works.len())
+    }
+
+    /// Whether a file is only where files are made in advance; `None` if it is there, and has a name besides.
+    pub(super) fn is_staged(&self, file: &Key, kind: Kind, staged: u64) -> Result<Option<bool>> {
+        match self.origin.lookup(&self.own.pool, &staged_name(staged)) {
+            Ok((key, stat)) if key == *file => {
+                Ok((kind == Kind::Dir || stat.nlink == 1).then_some(true))
+            }
+            Ok(_) | Err(Errno::NOENT | Errno::STALE) => Ok(Some(false)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Asks again for names that should be files' after so many changes, and seem to be nobody's. True if one is there.
-    fn looks_again(&self, works: &[NameWork], dones: &[usize], found: &mut Names) -> Result<bool> {
+    fn looks_again(
+        &self,
+        works: &[NameWork],
+        changes: &Changes<'_>,
+        dones: &[usize],
+        found: &mut Names,
+    ) -> Result<bool> {
         let files: HashMap<Ino, &Key> =
             works.iter().map(|work| (work.file.ino, &work.file)).collect();
         let dirs: HashMap<Ino, &Key> =
             works.iter().flat_map(|work| &work.dirs).map(|dir| (dir.ino, dir)).collect();
         let mut is_there = false;
         for &done in dones {
-            for ((dir, name), whose) in after(works, done) {
+            for ((dir, name), whose) in after(changes, done) {
                 let keys = whose.and_then(|ino| Some((*files.get(&ino)?, *dirs.get(&dir)?)));
                 let place = (dir, name);
                 if found.get(&place) == Some(&None)
@@ -88,9 +136,9 @@ impl Carrier<'_> {
 }
 
 /// What the names are before all changes.
-fn before(works: &[NameWork]) -> Names {
+fn before(changes: &Changes<'_>) -> Names {
     let mut names = Names::new();
-    for change in works.iter().filter_map(|work| work.change.as_ref()) {
+    for change in changes.iter().flatten() {
         for (dir, name, whose) in change.before().into_iter().flatten() {
             names.entry((dir, name.clone())).or_insert(whose);
         }
@@ -99,9 +147,9 @@ fn before(works: &[NameWork]) -> Names {
 }
 
 /// What the names are after so many changes.
-fn after(works: &[NameWork], done: usize) -> Names {
-    let mut names = before(works);
-    for change in works.iter().take(done).filter_map(|work| work.change.as_ref()) {
+fn after(changes: &Changes<'_>, done: usize) -> Names {
+    let mut names = before(changes);
+    for change in changes.iter().take(done).flatten() {
         for (dir, name, whose) in change.after().into_iter().flatten() {
             names.insert((dir, name.clone()), whose);
         }
@@ -109,12 +157,16 @@ fn after(works: &[NameWork], done: usize) -> Names {
     names
 }
 
-fn guess(works: &[NameWork], found: &Names) -> Guess {
-    let mut expected = before(works);
+/// A guess at least and at most so many changes.
+fn guess(changes: &Changes<'_>, found: &Names, within: &RangeInclusive<usize>) -> Guess {
+    let mut expected = before(changes);
     let mut mismatches =
         expected.iter().filter(|(name, whose)| found.get(*name) != Some(*whose)).count() as isize;
-    let mut best = Guess { done: 0, mismatches, as_good: vec![0] };
+    let mut best = Guess { done: 0, mismatches: isize::MAX, as_good: Vec::new() };
     let mut consider = |done: usize, mismatches: isize| {
+        if !within.contains(&done) {
+            return;
+        }
         if mismatches < best.mismatches {
             best.as_good.clear();
         }
@@ -123,9 +175,10 @@ fn guess(works: &[NameWork], found: &Names) -> Guess {
             best.as_good.push(done);
         }
     };
-    for (index, work) in works.iter().enumerate() {
+    consider(0, mismatches);
+    for (index, change) in changes.iter().enumerate() {
         // Where a rename takes two steps, it may have ended between them: then it is done once more.
-        if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = &work.change {
+        if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = change {
             let name = (*to_dir, to_name.clone());
             let (found, before) = (found.get(&name), expected.get(&name));
             let now = Some(Some(*ino));
@@ -133,7 +186,7 @@ fn guess(works: &[NameWork], found: &Names) -> Guess {
                 mismatches + isize::from(found.copied() != now) - isize::from(found != before);
             consider(index, half);
         }
-        let after = work.change.as_ref().map(NameChange::after).into_iter().flatten().flatten();
+        let after = change.map(NameChange::after).into_iter().flatten().flatten();
         for (dir, name, whose) in after {
             let name = (dir, name.clone());
             let found = found.get(&name).copied().flatten();

@@ -29,6 +29,7 @@ impl Front {
         let plan = self.tree.plan(upto, self.core.last());
         if plan.is_empty() {
             // Nothing but what the journal says of itself, or what went along with an earlier batch.
+            self.say_decided(upto);
             self.tree.nothing_left(upto);
             self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
             return;
@@ -127,6 +128,19 @@ impl Front {
         self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
     }
 
+    /// Where several hosts share the origin, the journal says of every change made under a token that it is at the origin: else
+    /// a start would bring it there once more, although others may have had the token meanwhile.
+    fn say_decided(&mut self, upto: Lsn) {
+        let said = self.batches.checkpoint.map_or(self.checkpointed, |(_, upto)| upto);
+        if self.covers.is_none() || self.tree.covered_newest() <= said || upto <= said {
+            return;
+        }
+        let absorbed = self.tree.absorbed.iter().copied().collect();
+        let bases = self.tree.bases_known();
+        let lsn = self.write(Access::Back, None, &[Record::Ckpt { upto: upto.0, bases, absorbed }]);
+        self.batches.checkpoint = Some((lsn, upto));
+    }
+
     /// Lets go of what the journal holds of groups that are at the origin, once the journal itself says so durably.
     pub(super) fn reclaim(&mut self) {
         let committed = self.core.committed();
@@ -134,6 +148,10 @@ impl Front {
             self.batches.checkpoint.take_if(|(said_at, _)| *said_at <= committed)
         {
             self.journal.reclaim(upto.0, self.now.0);
+            self.checkpointed = self.checkpointed.max(upto);
+            if self.covers.is_some() {
+                self.tree.forget_covers(upto);
+            }
         }
     }
 }

@@ -8,8 +8,11 @@ use crate::engine::room::wanted;
 use crate::engine::tree::Known;
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
 use destage_engine::Drive;
+use destage_tokens::Need as TokenNeed;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// A request and all that is known of it.
 pub(crate) struct Pending {
@@ -17,6 +20,16 @@ pub(crate) struct Pending {
     pub(crate) ask: Ask,
     pub(crate) hints: Hints,
     pub(crate) answer: Box<dyn Answer>,
+    /// The tokens under which it is carried out, where several hosts share the origin.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// What a request has been admitted under.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) needs: BTreeSet<TokenNeed>,
+    /// Its number at the tokens.
+    pub(crate) ask: Arc<AtomicU64>,
 }
 
 /// All that are on their way.
@@ -61,6 +74,9 @@ impl Front {
     /// A request comes.
     pub(crate) fn submit(&mut self, now: Time, pending: Pending) -> Submitted {
         self.advance(now);
+        if let Some(needs) = self.tokens_missing(&pending) {
+            return Submitted::NeedsTokens(pending, needs);
+        }
         self.counted.requests += 1;
         match &pending.ask {
             Ask::Forget { ino, count } => {
@@ -130,6 +146,21 @@ impl Front {
         wanted == 0 || fits || self.settings.controls.no_room
     }
 
+    /// The tokens that a request needs, with those that it has, if any is missing.
+    fn tokens_missing(&self, pending: &Pending) -> Option<BTreeSet<TokenNeed>> {
+        self.covers.as_ref()?;
+        let mut needs = self.tree.tokens_for(&pending.ask, &pending.hints);
+        match &pending.ticket {
+            // Whoever waits for its word goes on as if this host were not shut out: that needs the lease.
+            None if needs.is_empty() && !matches!(pending.ask, Ask::Fsync { .. }) => None,
+            Some(ticket) if needs.is_subset(&ticket.needs) => None,
+            known => {
+                needs.extend(known.iter().flat_map(|ticket| ticket.needs.iter().cloned()));
+                Some(needs)
+            }
+        }
+    }
+
     /// A request that changes nothing.
     fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
         self.note(&pending.ask, &done);
@@ -143,7 +174,8 @@ impl Front {
                 self.answered(pending, Ok(answered))
             }
             Reply::Read(key, range) => {
-                if matches!(pending.ask, Ask::Read { mapped: true, .. }) {
+                let is_stored_to = self.tree.node(key.ino).is_some_and(|node| node.writers > 0);
+                if is_stored_to || matches!(pending.ask, Ask::Read { mapped: true, .. }) {
                     self.mapped.insert(key.ino);
                 }
                 let Some(node) = self.tree.node(key.ino) else {
@@ -189,6 +221,11 @@ impl Front {
             None => {
                 // What was known when it came may not be so any more.
                 pending.hints.outdate();
+                if self.tokens_missing(&pending).is_some() {
+                    self.release_units(access, &pending);
+                    self.out.again.push(pending);
+                    return;
+                }
                 let context = Context {
                     caller: pending.caller,
                     now: moment(self.now),
@@ -315,6 +352,14 @@ impl Front {
         if let Some(node) = done.opened.and_then(|ino| self.tree.node_mut(ino)) {
             node.opens += 1;
             self.last_handle += 1;
+            let flags = match ask {
+                Ask::Open { flags, .. } | Ask::Make { open: Some(flags), .. } => *flags,
+                _ => libc::O_RDONLY,
+            };
+            if self.covers.is_some() && flags & libc::O_ACCMODE != libc::O_RDONLY {
+                node.writers += 1;
+                self.writers.insert(self.last_handle, node.key.ino);
+            }
         }
     }
 
@@ -368,8 +413,10 @@ impl Front {
 
     fn released(&mut self, ino: Ino, handle: Handle) {
         self.listings.remove(&handle);
+        let could_write = self.writers.remove(&handle).is_some();
         let Some(node) = self.tree.node_mut(ino) else { return };
         node.opens = node.opens.saturating_sub(1);
+        node.writers = node.writers.saturating_sub(could_write.into());
         if node.opens > 0 {
             return;
         }

@@ -3,6 +3,7 @@
 mod bytes;
 mod claims;
 mod crashes;
+mod lost;
 mod model;
 mod origin;
 mod programs;

@@ -5,8 +5,8 @@ use super::origin::{Death, SimOrigin};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, Stat};
 use crate::engine::front::FrontControls;
 use crate::engine::{
-    Below, Front, FrontSettings, Hints, Need, OwnFolders, Pending, Scan, Submitted, carry_out,
-    read_group,
+    Below, Covers, Front, FrontSettings, Hints, Need, OwnFolders, Pending, Record, Scan, Submitted,
+    Ticket, carry_out, read_group,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -15,7 +15,8 @@ use destage_core::{Lsn, Policy, Span, Time, When};
 use destage_engine::Drive;
 use destage_journal::{Journal, Options};
 use destage_testkit::SimDisk;
-use std::collections::VecDeque;
+use destage_tokens::{FileId, Root};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 /// A stream of numbers from a seed.
@@ -76,6 +77,43 @@ pub(super) struct World {
     pub(super) names_made: u64,
     /// What is being made, and not answered.
     pub(super) making: Option<(Ino, Name, Kind)>,
+    /// Where several hosts share the origin: what their tokens cover.
+    pub(super) covers: Option<Arc<FakeCovers>>,
+}
+
+/// Tokens that are always had. A change is covered by that of the directory in which a file was made, else by the file's own.
+#[derive(Default)]
+pub(super) struct FakeCovers {
+    born: Mutex<HashMap<FileId, FileId>>,
+    /// Those that others have had since.
+    pub(super) lost: Mutex<BTreeSet<FileId>>,
+}
+
+impl Covers for FakeCovers {
+    fn cover(&self, file: &FileId) -> Option<Root> {
+        let born = self.born.lock().expect("no panic before");
+        Some(Root::File(born.get(file).unwrap_or(file).clone()))
+    }
+
+    fn born(&self, file: &FileId, dir: &FileId) {
+        self.born.lock().expect("no panic before").insert(file.clone(), dir.clone());
+    }
+
+    fn moved(&self, file: &FileId, dir: &FileId) {
+        if let Some(home) = self.born.lock().expect("no panic before").get_mut(file) {
+            *home = dir.clone();
+        }
+    }
+
+    fn not_born(&self, file: &FileId) {
+        self.born.lock().expect("no panic before").remove(file);
+    }
+}
+
+impl FakeCovers {
+    pub(super) fn forget_born(&self) {
+        self.born.lock().expect("no panic before").clear();
+    }
 }
 
 impl World {
@@ -102,6 +140,7 @@ impl World {
             outdated: Vec::new(),
             names_made: 0,
             making: None,
+            covers: None,
         };
         assert!(world.start(), "the first start meets no fault");
         world
@@ -154,10 +193,14 @@ impl World {
         let mut front =
             Front::new(self.now, policy, journal, origin.clone(), scan.decided, settings);
         scan.prepare(&mut front.tree, self.controls.no_intent);
+        let covers = self.covers.clone();
         destage_engine::recover(&mut front, self.now, Lsn(last), |front| {
             let Some(record) = records.advance().map_err(|_| ())? else { return Ok(false) };
             let found = read_group(record.payload).expect("what was written can be read");
             let stamp = Time(record.stamp_ns);
+            for lost in found.iter().filter_map(|record| lost_by(covers.as_deref(), record)) {
+                front.tree.lost.insert(lost);
+            }
             front.take_up(Lsn(record.lsn), stamp, record.payload.len(), &found);
             Ok(true)
         })
@@ -170,6 +213,9 @@ impl World {
         let space = self.origin.space().ok()?;
         front.set_space(&space, front.landed());
         front.begin(self.now, [7; 16], scan.epoch + 1);
+        if let Some(covers) = &self.covers {
+            front.set_covers(covers.clone());
+        }
         self.front = Some(front);
         self.collect();
         Some(())
@@ -228,6 +274,20 @@ impl World {
         }
     }
 
+    /// Tokens are had as soon as they are needed.
+    fn submit(&mut self, now: Time, mut pending: Pending) -> Submitted {
+        loop {
+            match self.front().submit(now, pending) {
+                Submitted::NeedsTokens(again, needs) => {
+                    pending = again;
+                    let ask = Arc::default();
+                    pending.ticket = Some(Ticket { needs, ask });
+                }
+                other => return other,
+            }
+        }
+    }
+
     fn find_out(&mut self, mut pending: Pending, mut need: Need) -> Option<Submitted> {
         loop {
             let pool = self.pool.as_ref().expect("it has started");
@@ -237,7 +297,7 @@ impl World {
                 return None;
             }
             let now = self.now;
-            match self.front().submit(now, pending) {
+            match self.submit(now, pending) {
                 Submitted::Needs(again, more) => (pending, need) = (again, more),
                 other => {
                     self.collect();
@@ -321,8 +381,15 @@ impl World {
     fn pending(&self, ask: Ask) -> Slow {
         let inbox = Inbox::default();
         let answer = Box::new(Mailed(inbox.clone()));
-        let pending = Pending { caller: self.caller, ask, hints: Hints::default(), answer };
+        let pending =
+            Pending { caller: self.caller, ask, hints: Hints::default(), answer, ticket: None };
         Slow { inbox, pending }
+    }
+
+    /// Whether a request waits for tokens, or for the lease.
+    pub(super) fn waits_for_tokens(&mut self, ask: Ask) -> bool {
+        let (now, slow) = (self.now, self.pending(ask));
+        matches!(self.front().submit(now, slow.pending), Submitted::NeedsTokens(..))
     }
 
     /// Asks, and finds out what has to be known of the origin first, but goes on only later.
@@ -338,7 +405,7 @@ impl World {
 
     pub(super) fn go_on(&mut self, slow: Slow) -> Option<Result<Answered, Errno>> {
         let (now, inbox) = (self.now, slow.inbox);
-        let submitted = match self.front().submit(now, slow.pending) {
+        let submitted = match self.submit(now, slow.pending) {
             Submitted::Needs(pending, need) => self.find_out(pending, need),
             other => Some(other),
         };
@@ -420,6 +487,12 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// The file that a record says to have been changed under a token that others have had since.
+fn lost_by(covers: Option<&FakeCovers>, record: &Record) -> Option<Ino> {
+    let Record::Cover { ino, root } = record else { return None };
+    covers?.lost.lock().expect("no panic before").contains(root).then_some(*ino)
 }
 
 fn own_folders(origin: &dyn Origin) -> Option<OwnFolders> {

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Instant;
 
 /// A small ext4 of its own, in a file; unmounted when dropped.
-struct Disk(PathBuf);
+pub(crate) struct Disk(pub(crate) PathBuf);
 
 impl Disk {
-    fn new(scratch: &Scratch, mib: u64) -> Self {
+    pub(crate) fn new(scratch: &Scratch, mib: u64) -> Self {
         let (image, folder) = (scratch.join("disk.img"), scratch.join("disk"));
         File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("a file");
         fs::create_dir(&folder).expect("a folder can be made");

@@ -1,0 +1,308 @@
+//! A host that was shut out comes back: what others have had since is theirs, and what was acknowledged here is kept.
+
+use super::origin::Death;
+use super::world::{FakeCovers, World};
+use crate::ask::{Answered, Ask, Kind, Make};
+use crate::engine::carry::Controls;
+use crate::engine::front::FrontControls;
+use crate::engine::{Front, Hints};
+use crate::origin::{Key, Origin};
+use destage_core::Lsn;
+use destage_engine::Drive;
+use destage_tokens::Mode;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
+    let name = name.as_bytes().into();
+    match world.sure(Ask::Make { dir, name, make, mode: 0o755, open: None }) {
+        Answered::Entry(stat, _) => stat.ino,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(world: &mut World, ino: u64, data: &[u8]) {
+    let data = data.to_vec();
+    world.sure(Ask::Write { ino, offset: 0, data, sync: false, append: false, mapped: false });
+}
+
+fn filled(world: &mut World, dir: u64, name: &str, data: &[u8]) -> u64 {
+    let ino = make(world, dir, name, Make::File);
+    write(world, ino, data);
+    ino
+}
+
+fn unlink(world: &mut World, dir: u64, name: &str) {
+    world.sure(Ask::Unlink { dir, name: name.as_bytes().into() });
+}
+
+fn rename(world: &mut World, from: (u64, &str), to: (u64, &str)) {
+    let (name, to_name) = (from.1.as_bytes().into(), to.1.as_bytes().into());
+    world.sure(Ask::Rename { dir: from.0, name, to_dir: to.0, to_name, replace: true });
+}
+
+fn key(world: &World, path: &[&str]) -> Option<Key> {
+    let root = world.origin.root();
+    path.iter().try_fold(root, |dir, name| Some(world.origin.lookup(&dir, name.as_bytes()).ok()?.0))
+}
+
+type Contents = BTreeMap<String, Vec<u8>>;
+
+/// What a folder holds at the origin.
+fn contents(world: &World, folder: &str) -> Contents {
+    let tree = world.origin.tree().into_iter();
+    let files = tree.filter(|(_, (_, kind, _))| *kind == Kind::File);
+    let files = files.filter_map(|(path, (.., bytes))| {
+        Some((path.strip_prefix(folder)?.strip_prefix('/')?.to_owned(), bytes))
+    });
+    files.collect()
+}
+
+/// What others do to a folder while a host is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// They write to the files that they find.
+    Write,
+    /// They remove them.
+    Remove,
+    /// They put files of theirs in their places, and where this host has made some.
+    Replace,
+    /// They remove the folder, too.
+    RemoveFolder,
+}
+
+const OTHERS: [Others; 4] = [Others::Write, Others::Remove, Others::Replace, Others::RemoveFolder];
+
+/// A host dies after so many effects of destaging, others change one of two folders, and it comes back; that dies, too.
+/// Returns what is wrong.
+fn returned(
+    seed: u64,
+    (after, again): (u64, u64),
+    how: Others,
+    carry: Controls,
+) -> Result<(), String> {
+    let mut world = World::new(seed, FrontControls { carry, ..FrontControls::default() });
+    let covers = Arc::new(FakeCovers::default());
+    world.covers = Some(covers.clone());
+    assert!(world.start());
+    let root = world.root();
+    let (theirs, ours) =
+        (make(&mut world, root, "theirs", Make::Dir), make(&mut world, root, "ours", Make::Dir));
+    for name in ["named", "gone"] {
+        filled(&mut world, theirs, name, b"old....");
+    }
+    for name in ["kept", "left"] {
+        filled(&mut world, ours, name, b"old....");
+    }
+    assert!(world.drain());
+    covers.forget_born();
+    // All of this is acknowledged.
+    let named = world.look(theirs, &b"named"[..].into()).ino;
+    filled(&mut world, theirs, "new", b"mine-1.");
+    write(&mut world, named, b"mine-2.");
+    filled(&mut world, ours, "new", b"mine-3.");
+    unlink(&mut world, theirs, "gone");
+    rename(&mut world, (ours, "kept"), (ours, "moved"));
+    filled(&mut world, theirs, "gone", b"mine-4.");
+    unlink(&mut world, ours, "left");
+    filled(&mut world, ours, "left", b"mine-5.");
+    filled(&mut world, theirs, "draft", b"mine-6.");
+    rename(&mut world, (theirs, "draft"), (theirs, "final"));
+    filled(&mut world, ours, "last", b"mine-7.");
+    world.sure(Ask::Fsync { ino: ours });
+    world.die_after(after, false);
+    let is_drained = world.drain();
+    world.crash(Death::Process);
+    // Others have had one folder and what is in it since.
+    let before = contents(&world, "/theirs");
+    let dir = key(&world, &["theirs"]).expect("it is there");
+    covers.lost.lock().expect("no panic before").insert(dir.handle.clone());
+    for (name, found) in &before {
+        let file = key(&world, &["theirs", name]).expect("it is there");
+        covers.lost.lock().expect("no panic before").insert(file.handle.clone());
+        if how != Others::Write {
+            world.origin.unlink(&dir, name.as_bytes()).expect("others can");
+        } else if found.starts_with(b"mine") || name == "named" || name == "gone" {
+            world.origin.write(&file, 0, b"another").expect("others can");
+        }
+    }
+    match how {
+        Others::Write | Others::Remove => {}
+        Others::Replace => {
+            for name in ["named", "new", "gone", "draft", "final"] {
+                let made = world.origin.make(&dir, name.as_bytes(), &Make::File);
+                let (file, _) = made.expect("others can");
+                world.origin.write(&file, 0, b"another").expect("others can");
+            }
+        }
+        Others::RemoveFolder => {
+            world.origin.rmdir(&world.origin.root(), b"theirs").expect("others can");
+        }
+    }
+    let others = contents(&world, "/theirs");
+    covers.forget_born();
+    world.die_after(again, false);
+    let is_back = world.start() && world.drain();
+    world.crash(Death::Process);
+    if !(is_back || world.start() && world.drain()) {
+        return Err("it does not come back".into());
+    }
+    if contents(&world, "/theirs") != others {
+        return Err(format!(
+            "others had {others:?}, now there is {:?}",
+            contents(&world, "/theirs")
+        ));
+    }
+    let expected =
+        [("last", "mine-7."), ("left", "mine-5."), ("moved", "old...."), ("new", "mine-3.")];
+    let expected: Contents = expected
+        .iter()
+        .map(|(name, bytes)| ((*name).to_owned(), bytes.as_bytes().to_vec()))
+        .collect();
+    if contents(&world, "/ours") != expected {
+        return Err(format!("ours is {:?}", contents(&world, "/ours")));
+    }
+    let kept = world.origin.kept();
+    for content in ["mine-1.", "mine-2.", "mine-4.", "mine-6."].map(str::as_bytes) {
+        let had_landed = is_drained || before.values().any(|found| found == content);
+        if !had_landed && !kept.iter().any(|kept| kept == content) {
+            return Err(format!("{} is not kept: {kept:?}", String::from_utf8_lossy(content)));
+        }
+    }
+    Ok(())
+}
+
+fn all(others: &[Others], carry: Controls) -> Result<(), String> {
+    for &how in others {
+        let (seeds, again): (&[u64], &[u64]) = match how {
+            Others::Write => (&[1, 2], &[1, 3, 7, 12, 20, 1_000]),
+            _ => (&[1], &[2, 9, 1_000]),
+        };
+        for &seed in seeds {
+            for after in 0..60 {
+                for &again in again {
+                    returned(seed, (after, again), how, carry).map_err(|error| {
+                        format!("{how:?}, seed {seed}, after {after}, {again}: {error}")
+                    })?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// > nothing that was answered is discarded, and nothing that others have written is overwritten
+#[test]
+fn what_others_wrote_since_is_not_overwritten_and_what_was_acknowledged_is_kept() {
+    all(&OTHERS, Controls::default()).unwrap();
+}
+
+#[test]
+fn taking_a_file_for_unnamed_since_the_journal_says_so_is_noticed() {
+    println!(
+        "{}",
+        all(&OTHERS, Controls { trusts_journal: true, ..Controls::default() }).unwrap_err()
+    );
+}
+
+#[test]
+fn guessing_what_was_done_by_names_that_others_changed_is_noticed() {
+    println!(
+        "{}",
+        all(&OTHERS, Controls { guesses_lost: true, ..Controls::default() }).unwrap_err()
+    );
+}
+
+/// A token is given up after several writes, some of which went along with an earlier batch; the host dies, others write, and
+/// it comes back. Returns what is wrong.
+fn given_up(seed: u64, is_due: fn(&Front, Lsn) -> bool) -> Result<(), String> {
+    let mut world = World::new(seed, FrontControls::default());
+    world.covers = Some(Arc::new(FakeCovers::default()));
+    assert!(world.start());
+    let root = world.root();
+    let file = filled(&mut world, root, "file", b"first..");
+    for round in 0..6 {
+        write(&mut world, file, format!("round {round}").as_bytes());
+        if round % 2 == 0 {
+            world.pass(destage_core::Span::from_millis(900));
+            world.work();
+        }
+    }
+    let (_, upto) = world.front.as_ref().unwrap().covered(&destage_tokens::Root::Volume, &[]);
+    let mut tries = 0;
+    while !is_due(world.front.as_ref().unwrap(), upto) {
+        let now = world.now;
+        let front = world.front.as_mut().unwrap();
+        front.hurry(now);
+        if front.decided() >= upto {
+            front.commit_soon(now);
+        }
+        world.settle();
+        world.pass(destage_core::Span::from_millis(100));
+        tries += 1;
+        assert!(tries < 1_000, "seed {seed}");
+    }
+    world.crash(Death::Host);
+    let key = key(&world, &["file"]).unwrap();
+    world.origin.write(&key, 0, b"another").unwrap();
+    assert!(world.start() && world.drain());
+    let (found, kept) = (contents(&world, ""), world.origin.kept());
+    if found["file"] != b"another" || !kept.is_empty() {
+        return Err(format!("seed {seed}: {found:?}, kept {kept:?}"));
+    }
+    Ok(())
+}
+
+/// A token is given up once the journal says durably that all of it is at the origin.
+#[test]
+fn what_is_given_up_does_not_come_again_after_a_crash() {
+    for seed in 0..40 {
+        given_up(seed, |front, upto| front.checkpointed() >= upto).unwrap();
+    }
+}
+
+#[test]
+fn giving_up_while_only_memory_knows_that_the_origin_has_it_is_noticed() {
+    let wrong =
+        (0..40).find_map(|seed| given_up(seed, |front, upto| front.decided() >= upto).err());
+    println!("{}", wrong.expect("it is noticed"));
+}
+
+/// Through a page the kernel stores without a word, whoever has read it.
+#[test]
+fn a_read_of_a_file_that_another_program_may_store_to_needs_the_exclusive_token() {
+    let mut world = World::new(1, FrontControls::default());
+    world.covers = Some(Arc::new(FakeCovers::default()));
+    assert!(world.start());
+    let root = world.root();
+    let ino = filled(&mut world, root, "file", b"content");
+    let mode = |world: &World| {
+        let read = Ask::Read { ino, offset: 0, len: 1, mapped: false };
+        let needs = world.front.as_ref().unwrap().tree.tokens_for(&read, &Hints::default());
+        needs.into_iter().next().map(|need| need.mode)
+    };
+    assert_eq!(mode(&world), Some(Mode::Read));
+    let Answered::Opened(reader) = world.sure(Ask::Open { ino, flags: libc::O_RDONLY }) else {
+        panic!("it is opened")
+    };
+    assert_eq!(mode(&world), Some(Mode::Read));
+    let Answered::Opened(writer) = world.sure(Ask::Open { ino, flags: libc::O_RDWR }) else {
+        panic!("it is opened")
+    };
+    assert_eq!(mode(&world), Some(Mode::Exclusive));
+    world.sure(Ask::Release { ino, handle: reader.handle });
+    assert_eq!(mode(&world), Some(Mode::Exclusive));
+    world.sure(Ask::Release { ino, handle: writer.handle });
+    assert_eq!(mode(&world), Some(Mode::Read));
+}
+
+/// Whoever waits for an fsync goes on as if this host were not shut out.
+#[test]
+fn an_fsync_waits_for_the_lease() {
+    let mut world = World::new(1, FrontControls::default());
+    world.covers = Some(Arc::new(FakeCovers::default()));
+    assert!(world.start());
+    let root = world.root();
+    assert!(world.waits_for_tokens(Ask::Fsync { ino: root }));
+    world.sure(Ask::Fsync { ino: root });
+}

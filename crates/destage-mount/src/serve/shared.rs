@@ -1,0 +1,313 @@
+//! An origin that several hosts share: requests wait for their tokens, and what others want is given up.
+
+use super::Event;
+use super::beside::Remembered;
+use super::live::Live;
+use crate::ask::{Answer, Answered, Ask, Errno, Ino};
+use crate::engine::{Covers, Pending, Ticket};
+use crate::tokens::{Holder, Tokens};
+use destage_core::Lsn;
+use destage_engine::Drive;
+use destage_tokens::{AskId, FileId, Need, Root};
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+/// What a mount has besides, where several hosts share the origin.
+pub(super) struct Shared {
+    pub(super) tokens: Arc<Tokens>,
+    me: Weak<Live>,
+    kernel: OnceLock<Remembered>,
+    /// Requests of the kernel's page cache that wait, by their files: it holds on to the pages until they are answered.
+    paging: Mutex<HashMap<Ino, Vec<Slot>>>,
+    /// Answers that wait for the lease.
+    held: Mutex<Vec<Held>>,
+    has_held: AtomicBool,
+    /// It serves nothing any more, since others have shut it out, or since it cannot keep what it promises.
+    is_over: AtomicBool,
+    /// See [`crate::tokens::TokenSettings`].
+    no_revocation: bool,
+}
+
+type Slot = Arc<Mutex<Option<Pending>>>;
+
+struct Held {
+    answer: Box<dyn Answer>,
+    answered: Result<Answered, Errno>,
+    ask: Arc<AtomicU64>,
+}
+
+/// Answers, and says that the request has ended.
+struct Tracked {
+    answer: Box<dyn Answer>,
+    live: Weak<Live>,
+    ask: Arc<AtomicU64>,
+}
+
+impl Answer for Tracked {
+    fn give(self: Box<Self>, answered: Result<Answered, Errno>) {
+        let Self { answer, live, ask } = *self;
+        match live.upgrade().as_deref().and_then(Live::shared) {
+            Some(shared) => shared.answer(Held { answer, answered, ask }),
+            None => answer.give(answered),
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(tokens: Arc<Tokens>, me: Weak<Live>, no_revocation: bool) -> Self {
+        Self {
+            tokens,
+            me,
+            kernel: OnceLock::new(),
+            paging: Mutex::default(),
+            held: Mutex::default(),
+            has_held: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            no_revocation,
+        }
+    }
+
+    /// The kernel can be told from now on.
+    pub(super) fn set_kernel(&self, kernel: Remembered) {
+        // Once.
+        let _ = self.kernel.set(kernel);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Nothing is answered after the lease: what was true then may not be any more. It waits for the next one.
+    fn answer(&self, held: Held) {
+        if self.is_over() {
+            return held.answer.give(Err(Errno::IO));
+        }
+        if !self.tokens.may_serve() {
+            lock(&self.held).push(held);
+            self.has_held.store(true, Ordering::Release);
+            return;
+        }
+        held.answer.give(held.answered);
+        self.tokens.ended(AskId(held.ask.load(Ordering::Relaxed)));
+    }
+
+    fn answer_held(&self) {
+        if self.has_held.load(Ordering::Acquire) && self.tokens.may_serve() {
+            self.has_held.store(false, Ordering::Release);
+            let held = std::mem::take(&mut *lock(&self.held));
+            held.into_iter().for_each(|held| self.answer(held));
+        }
+    }
+
+    /// A request comes, or has found out that it needs more.
+    pub(super) fn admit(&self, mut pending: Pending, needs: BTreeSet<Need>) {
+        if self.is_over() {
+            return pending.answer.give(Err(Errno::IO));
+        }
+        let ask = match &pending.ticket {
+            Some(ticket) => {
+                // What it knows it has learned under tokens that may be others' before it has all.
+                pending.hints.outdate();
+                let ask = ticket.ask.clone();
+                self.tokens.ended(AskId(ask.load(Ordering::Relaxed)));
+                ask
+            }
+            None => {
+                let ask = Arc::new(AtomicU64::new(0));
+                let (live, tracked) = (self.me.clone(), ask.clone());
+                let answer = std::mem::replace(&mut pending.answer, Box::new(Nobody));
+                pending.answer = Box::new(Tracked { answer, live, ask: tracked });
+                ask
+            }
+        };
+        let list = needs.iter().cloned().collect();
+        pending.ticket = Some(Ticket { needs, ask: ask.clone() });
+        let paged = match pending.ask {
+            Ask::Read { ino, .. } | Ask::Write { ino, mapped: true, .. } => Some(ino),
+            _ => None,
+        };
+        let slot: Slot = Arc::new(Mutex::new(Some(pending)));
+        if let Some(ino) = paged {
+            lock(&self.paging).entry(ino).or_default().push(slot.clone());
+        }
+        let me = self.me.clone();
+        let begin = move |id: AskId| {
+            let Some(live) = me.upgrade() else { return };
+            let pending = lock(&slot).take();
+            let shared = live.shared();
+            if let Some(shared) = shared.filter(|_| paged.is_some()) {
+                shared.forget_slots();
+            }
+            match pending {
+                Some(pending) => {
+                    ask.store(id.0, Ordering::Relaxed);
+                    live.begin(pending);
+                }
+                // It was answered while the kernel's pages were taken back.
+                None => _ = shared.map(|shared| shared.tokens.ended(id)),
+            }
+        };
+        self.tokens.ask(list, Box::new(begin));
+    }
+
+    fn forget_slots(&self) {
+        lock(&self.paging).retain(|_, slots| {
+            slots.retain(|slot| lock(slot).is_some());
+            !slots.is_empty()
+        });
+    }
+
+    /// Takes back the pages that the kernel has of a file; what was stored to them comes here first.
+    ///
+    /// The kernel waits for requests of its own for these pages. Those wait for the token that is being given up: so they are
+    /// answered here, while it is still held; and since they bring pages in again, all of it is done once more.
+    fn take_back(&self, live: &Arc<Live>, ino: Ino) {
+        let Some(kernel) = self.kernel.get() else { return };
+        loop {
+            let (done, is_done) = crossbeam_channel::bounded(1);
+            let kernel = kernel.clone();
+            let told = thread::Builder::new().name("invalidate".into()).spawn(move || {
+                kernel.forget_pages(ino);
+                let _ = done.send(());
+            });
+            if told.is_err() {
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            let mut has_answered = false;
+            while is_done.recv_timeout(WAIT_FOR_KERNEL).is_err() {
+                let slots = lock(&self.paging).remove(&ino).unwrap_or_default();
+                for slot in slots {
+                    if let Some(pending) = lock(&slot).take() {
+                        has_answered = true;
+                        live.begin(pending);
+                    }
+                }
+            }
+            if !has_answered {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the origin has everything up to a group, and the journal says so durably; false if that will never be.
+    pub(super) fn wait_for_origin(&self, live: &Live, upto: Lsn) -> bool {
+        if upto == Lsn::ZERO {
+            return true;
+        }
+        live.with(|front, now| front.hurry(now));
+        loop {
+            let (is_there, is_stopped) = live.with(|front, now| {
+                // What says so is written once it is there.
+                if front.decided() >= upto {
+                    front.commit_soon(now);
+                }
+                (front.checkpointed() >= upto, front.stopped().is_some())
+            });
+            if is_there || is_stopped || self.is_over() || self.tokens.is_fenced() {
+                return is_there;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// It serves nothing any more: whoever waits gets an error.
+    fn end(&self, live: &Live) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.fail_rest();
+        live.tell(Event::Over);
+    }
+
+    /// Those who had come, and had not seen that it is over.
+    fn fail_rest(&self) {
+        self.tokens.fail_waiting();
+        lock(&self.paging).clear();
+        let held = std::mem::take(&mut *lock(&self.held));
+        held.into_iter().for_each(|held| self.answer(held));
+    }
+}
+
+/// Who is put in the place of an answer while it is wrapped.
+struct Nobody;
+
+impl Answer for Nobody {
+    fn give(self: Box<Self>, _: Result<Answered, Errno>) {}
+}
+
+impl Holder for Live {
+    fn give_up(&self, root: &Root, covered: &[FileId]) -> bool {
+        let Some(shared) = self.shared() else { return false };
+        let Some(me) = shared.me.upgrade() else { return false };
+        if shared.no_revocation {
+            return true;
+        }
+        let (inos, _) = self.with(|front, _| front.covered(root, covered));
+        let open = self.with(|front, _| {
+            let is_open = |ino: &Ino| front.tree.node(*ino).is_some_and(|node| node.opens > 0);
+            inos.iter().copied().filter(is_open).collect::<Vec<_>>()
+        });
+        open.into_iter().for_each(|ino| shared.take_back(&me, ino));
+        // Only now, since stores to pages have come in.
+        let (inos, upto) = self.with(|front, _| front.covered(root, covered));
+        if !shared.wait_for_origin(self, upto) {
+            return false;
+        }
+        self.with(|front, _| front.give_up(&inos));
+        true
+    }
+
+    fn look(&self) {
+        let Some(shared) = self.shared() else { return };
+        if shared.is_over() {
+            return shared.fail_rest();
+        }
+        shared.answer_held();
+        // Without its journal, or its origin, it can give nothing back: others are not to wait for it.
+        if self.with(|front, _| front.stopped().is_some()) {
+            tracing::error!("it can keep nothing for the other hosts: it ends, and they may go on");
+            shared.end(self);
+            shared.tokens.stop();
+        }
+    }
+
+    fn fenced(&self) {
+        if let Some(shared) = self.shared() {
+            tracing::error!(
+                "other hosts have shut this one out: it ends, and a new start says what is still its own"
+            );
+            shared.end(self);
+        }
+    }
+}
+
+impl Covers for Tokens {
+    fn cover(&self, file: &FileId) -> Option<Root> {
+        self.cover_of(file)
+    }
+
+    fn born(&self, file: &FileId, dir: &FileId) {
+        self.made(file, dir);
+    }
+
+    fn moved(&self, file: &FileId, dir: &FileId) {
+        self.moved_to(file, dir);
+    }
+
+    fn not_born(&self, file: &FileId) {
+        self.linked(file);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic ends the process: see the program's `main`.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the kernel is waited for before its own requests are answered.
+const WAIT_FOR_KERNEL: Duration = Duration::from_millis(5);
+/// How often it is looked how far the origin is.
+const LOOK_EVERY: Duration = Duration::from_micros(500);

@@ -1,0 +1,417 @@
+//! Several mounts in front of one origin, by one etcd: what one has changed, the others see.
+
+use crate::books::{Books, exercised};
+use crate::cluster::Cluster;
+use crate::etcd::{Etcd, How};
+use crate::harness::server::signal;
+use crate::harness::{PATIENCE, Scratch, eventually, seconds};
+use crate::mounted::{Launch, Mounted, Unmounting};
+use crate::origin::{Kind, Origin};
+use crate::traps::{Disk, has_python};
+use rustix::process::Signal;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Hosts that share an origin, each a mount with a journal of its own.
+struct Hosts {
+    launches: Vec<Launch>,
+    mounted: Vec<Option<Mounted>>,
+    folders: Vec<PathBuf>,
+    // After the mounts, which are gone or dead by then.
+    _unmounting: Vec<Unmounting>,
+}
+
+/// Silent for longer than that, a host may be shut out.
+const SHORT: &str = "3s";
+/// No start takes so long.
+const LONG: &str = "5m";
+
+impl Hosts {
+    /// One for each of these folders, which are one folder.
+    fn start(
+        scratch: &Scratch,
+        origins: &[PathBuf],
+        etcd: &Etcd,
+        lease: &str,
+        more: &[&str],
+    ) -> Self {
+        let mut hosts =
+            Self { launches: vec![], mounted: vec![], folders: vec![], _unmounting: vec![] };
+        for (number, origin) in origins.iter().enumerate() {
+            let own = scratch.join(format!("host{number}-{lease}"));
+            let launch = Launch::before_folder(&own, origin)
+                // Nothing that was answered is lost with a process, so that books can be kept.
+                .with(&["--tokens", &etcd.url(), "--token-lease", lease, "-d", "0"])
+                .with(more);
+            let folder = own.join("mnt");
+            hosts._unmounting.push(Unmounting(folder.clone()));
+            hosts.mounted.push(Some(launch.start()));
+            hosts.launches.push(launch);
+            hosts.folders.push(folder);
+        }
+        hosts
+    }
+
+    fn process(&self, host: usize) -> u32 {
+        self.mounted[host].as_ref().map(Mounted::id).expect("it runs")
+    }
+
+    /// A host dies, and starts again.
+    fn kill(&mut self, host: usize) {
+        self.mounted[host].take().expect("it runs").kill();
+        self.mounted[host] = Some(self.launches[host].start());
+    }
+
+    /// A host is stopped for longer than its lease.
+    fn pause(&self, host: usize) {
+        signal(self.process(host), Signal::STOP);
+        thread::sleep(seconds(5));
+        signal(self.process(host), Signal::CONT);
+    }
+
+    #[track_caller]
+    fn stop(mut self) {
+        self.mounted.iter_mut().filter_map(Option::take).for_each(Mounted::stop);
+    }
+}
+
+#[track_caller]
+fn check(books: &Books, folder: &Path) {
+    books.check(folder).unwrap_or_else(|wrong| panic!("{wrong}"));
+    println!("{}: nothing stale, nothing lost", books.done());
+}
+
+fn local(scratch: &Scratch, count: usize) -> Option<(Origin, Vec<PathBuf>)> {
+    let origin = Origin::new(Kind::Local, scratch)?;
+    let folders = vec![origin.folder().to_owned(); count];
+    Some((origin, folders))
+}
+
+#[test]
+fn what_one_host_has_changed_every_other_one_sees() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((origin, folders)) = local(&scratch, 3) else { return };
+    let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
+    let books = exercised(&hosts.folders, 1, |books| books.goes_on(60));
+    assert!(!books.has_failures(), "nothing fails while nothing happens");
+    check(&books, &hosts.folders[1]);
+    hosts.stop();
+    check(&books, origin.folder());
+}
+
+/// A program that has a file mapped, and stores to it or looks at it when it is told to.
+struct Mapped {
+    program: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Mapped {
+    fn new(folder: &Path) -> Self {
+        let script = "
+import mmap, os, sys
+fd = os.open('mapped', os.O_RDWR)
+view = mmap.mmap(fd, 4096)
+for line in sys.stdin:
+    if line.strip():
+        view[0:8] = line.strip().encode()
+    print(view[0:8].decode(), flush=True)
+";
+        let mut python = Command::new("python3");
+        python.args(["-c", script]).current_dir(folder);
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = python.spawn().expect("Python starts");
+        let says = BufReader::new(program.stdout.take().expect("its output is piped"));
+        Self { program, says }
+    }
+
+    fn tell(&mut self, word: &str) -> String {
+        let input = self.program.stdin.as_mut().expect("its input is piped");
+        writeln!(input, "{word}").expect("it listens");
+        let mut line = String::new();
+        self.says.read_line(&mut line).expect("it answers");
+        line.trim().to_owned()
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+/// Of a store through a mapping the kernel says nothing by itself.
+#[test]
+fn what_one_host_stores_through_a_mapping_every_other_one_sees() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((origin, folders)) = local(&scratch, 2) else { return };
+    if !has_python() {
+        return;
+    }
+    let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
+    fs::write(hosts.folders[0].join("mapped"), [b'0'; 4096]).expect("a file can be made");
+    let mut mapped = hosts.folders.iter().map(|folder| Mapped::new(folder)).collect::<Vec<_>>();
+    for round in 1..=20 {
+        let word = format!("{round:08}");
+        let (own, other) = (round % 2, (round + 1) % 2);
+        assert_eq!(mapped[own].tell(&word), word);
+        if round % 3 > 0 {
+            assert_eq!(mapped[other].tell(""), word, "by a mapping");
+        }
+        let read = fs::read(hosts.folders[other].join("mapped")).expect("it is there");
+        assert_eq!(read[..8], *word.as_bytes(), "by a read");
+    }
+    drop(mapped);
+    hosts.stop();
+    let read = fs::read(origin.folder().join("mapped")).expect("it is there");
+    assert_eq!(read[..8], *b"00000020");
+}
+
+/// The control: what changed under a token stays where it is when the token goes.
+#[test]
+fn tokens_that_are_given_up_without_what_changed_under_them_are_noticed() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 2) else { return };
+    let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &["--unsafe-no-revocation"]);
+    let books = exercised(&hosts.folders, 1, |books| {
+        eventually("something is wrong", PATIENCE, || books.is_wrong());
+    });
+    println!("{}", books.check(&hosts.folders[1]).unwrap_err());
+    // What they have for each other they cannot bring.
+    hosts.mounted.into_iter().flatten().for_each(Mounted::kill);
+}
+
+fn disturbed(scratch: &Scratch, folders: &[PathBuf], etcd: &mut Etcd, rounds: usize) {
+    let mut hosts = Hosts::start(scratch, folders, etcd, LONG, &[]);
+    let mounts = hosts.folders.clone();
+    // One that is back before it counts as silent.
+    let books = exercised(&mounts, 2, |books| {
+        for round in 0..rounds {
+            books.goes_on(4);
+            hosts.kill(round % 3);
+        }
+        books.goes_on(4);
+    });
+    check(&books, &hosts.folders[2]);
+    hosts.stop();
+    check(&books, &folders[0]);
+    cleared(&folders[0]);
+
+    let hosts = Hosts::start(scratch, folders, etcd, SHORT, &[]);
+    let books = exercised(&hosts.folders, 3, |books| {
+        for round in 0..rounds {
+            books.goes_on(4);
+            // Its lock at the origin keeps others from what it holds.
+            hosts.pause(round % 3);
+            books.goes_on(4);
+            etcd.kill();
+            thread::sleep(seconds(4));
+            etcd.again();
+        }
+        books.goes_on(4);
+    });
+    check(&books, &hosts.folders[2]);
+    hosts.stop();
+    check(&books, &folders[0]);
+    cleared(&folders[0]);
+}
+
+/// For the next ones.
+fn cleared(folder: &Path) {
+    fs::remove_dir_all(folder.join("names")).expect("it is there");
+    fs::remove_file(folder.join("log")).expect("it is there");
+}
+
+#[test]
+fn hosts_killed_and_stopped_and_an_etcd_that_restarts_leave_nothing_stale_and_lose_no_append() {
+    let scratch = Scratch::for_at_most(seconds(900));
+    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 3) else { return };
+    disturbed(&scratch, &folders, &mut etcd, 3);
+}
+
+/// Three hosts, each with a `ceph-fuse` of its own; evicted, in the end.
+#[test]
+fn the_same_holds_in_front_of_three_clients_of_a_cephfs() {
+    let scratch = Scratch::for_at_most(seconds(1_500));
+    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some(cluster) = Cluster::with_mounts(3) else { return };
+    let folders = folders_of(&cluster, "shared");
+    let origin = Origin::at(folders[0].clone());
+    disturbed(&scratch, &folders, &mut etcd, 2);
+
+    // The control: by themselves they lose appends.
+    let plain = folders_of(&cluster, "plain");
+    let _plain = Origin::at(plain[0].clone());
+    let books = exercised(&plain, 4, |books| {
+        eventually("something is wrong", PATIENCE * 2, || {
+            books.is_wrong() || books.check(&plain[0]).is_err()
+        });
+    });
+    println!("without tokens: {}", books.check(&plain[0]).unwrap_err());
+
+    let mut hosts = Hosts::start(&scratch, &folders, &etcd, "4m", &[]);
+    let mounts = hosts.folders.clone();
+    let books = exercised(&mounts, 5, |books| {
+        books.goes_on(4);
+        cluster.tell("evict");
+        // One ends by itself once it meets its origin; until then it may wait for the tokens of another one.
+        for mounted in &mut hosts.mounted {
+            mounted.take().expect("it runs").kill();
+        }
+        for number in 1..=3 {
+            cluster.tell(&format!("kill client.{number}"));
+        }
+        cluster.tell("start");
+        for (launch, mounted) in hosts.launches.iter().zip(&mut hosts.mounted) {
+            *mounted = Some(launch.start());
+        }
+        books.goes_on(4);
+    });
+    check(&books, &mounts[1]);
+    hosts.stop();
+    check(&books, origin.folder());
+}
+
+fn folders_of(cluster: &Cluster, name: &str) -> [PathBuf; 3] {
+    [1, 2, 3].map(|number| cluster.state.join(format!("mnt/{number}/{name}")))
+}
+
+/// What is kept of conflicts at an origin.
+fn kept(origin: &Origin) -> Vec<Vec<u8>> {
+    let conflicts = origin.folder().join(".destage/conflicts");
+    let journals = fs::read_dir(conflicts).expect("a folder").flatten();
+    let places = journals.flat_map(|journal| fs::read_dir(journal.path())).flatten().flatten();
+    places.flat_map(|place| fs::read(place.path().join("data"))).collect()
+}
+
+#[test]
+fn a_host_that_was_shut_out_keeps_what_others_have_replaced_as_a_conflict() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((origin, folders)) = local(&scratch, 2) else { return };
+    let fence = ["--fence-command", "kill -9 $DESTAGE_FENCE_PROCESS"];
+    let mut hosts = Hosts::start(&scratch, &folders, &etcd, SHORT, &fence);
+    let [first, second] = [hosts.folders[0].clone(), hosts.folders[1].clone()];
+    for name in ["taken", "kept"] {
+        fs::write(first.join(name), "before").expect("a file can be made");
+        assert_eq!(fs::read(second.join(name)).expect("the other host sees it"), b"before");
+    }
+    // Both are durable in the first host's journal, and not at the origin.
+    for name in ["taken", "kept"] {
+        let mut file = OpenOptions::new().write(true).open(first.join(name)).expect("it opens");
+        file.write_all(b"behind").and_then(|()| file.sync_all()).expect("it is written");
+    }
+    signal(hosts.process(0), Signal::STOP);
+    let began = Instant::now();
+    assert_eq!(fs::read(second.join("taken")).expect("others go on"), b"before");
+    assert!(began.elapsed() > Duration::from_secs(2), "no host is shut out within its lease");
+    fs::write(second.join("taken"), "after!").expect("others may change it");
+    hosts.kill(0);
+    assert_eq!(fs::read(first.join("taken")).expect("it is there"), b"after!");
+    assert_eq!(fs::read(second.join("kept")).expect("it is there"), b"behind");
+    assert_eq!(kept(&origin), [b"behind"], "what was acknowledged is not discarded");
+    hosts.stop();
+}
+
+/// A host that can keep nothing ends, and others go on with what the origin has.
+#[test]
+fn a_host_whose_journal_fails_ends_and_keeps_nobody_waiting() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 2) else { return };
+    if !has_python() {
+        return;
+    }
+    let disk = Disk::new(&scratch, 256);
+    let own = scratch.join("failing");
+    let launch = Launch::before_folder(&own, &folders[0])
+        .with(&[
+            "--tokens",
+            &etcd.url(),
+            "--token-lease",
+            SHORT,
+            "-d",
+            "0",
+            "--journal-size",
+            "64M",
+        ])
+        .journaled_in(disk.0.join("journal"));
+    let _unmounting = Unmounting(own.join("mnt"));
+    let mut failing = launch.start();
+    let (first, file) = (own.join("mnt"), own.join("mnt/file"));
+    fs::write(&file, "before").expect("a file can be made");
+    let hosts = Hosts::start(&scratch, &folders[1..], &etcd, SHORT, &[]);
+    let second = hosts.folders[0].join("file");
+    assert_eq!(fs::read(&second).expect("the other host sees it"), b"before");
+    fs::write(first.join("mine"), "mine").expect("a file can be made");
+    // As a disk that has died: ext4 is told to take nothing any more, EXT4_IOC_SHUTDOWN.
+    let script =
+        "import fcntl, os; fcntl.ioctl(os.open('.', os.O_RDONLY), 0x8004587d, b'\\2\\0\\0\\0')";
+    let shut = Command::new("python3").args(["-c", script]).current_dir(&disk.0).status();
+    assert!(shut.expect("Python starts").success(), "the journal's file system is shut down");
+    fs::write(&file, "lost").unwrap_err();
+    assert_eq!(failing.ended(), Some(13), "{}", failing.said());
+    fs::write(&second, "after!").expect("the others go on");
+    assert_eq!(fs::read(&second).expect("it is there"), b"after!");
+    hosts.stop();
+}
+
+#[test]
+fn one_mount_alone_and_hosts_that_share_keep_each_other_out() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((origin, folders)) = local(&scratch, 1) else { return };
+    let hosts = Hosts::start(&scratch, &folders, &etcd, SHORT, &[]);
+    let alone = Launch::before(&scratch.folder("alone"), &origin);
+    let (code, text) = alone.refused();
+    assert_eq!(code, 11, "{text}");
+    assert!(text.contains("--tokens"), "{text}");
+    hosts.stop();
+    alone.start().stop();
+}
+
+/// What is wrong with an address is told without the password in it, wherever it was given.
+#[test]
+fn a_wrong_address_of_etcd_is_told_without_its_password() {
+    let scratch = Scratch::new();
+    let Some((origin, _)) = local(&scratch, 1) else { return };
+    for wrong in ["etcd://me:geheim@host", "me:geheim@host:1", "etcd://me:geheim"] {
+        let launch = Launch::before(&scratch, &origin);
+        let by_flag = launch.clone().with(&["--tokens", wrong]).refused();
+        let by_environment = launch.with_environment("DESTAGE_TOKENS", wrong).refused();
+        for (code, text) in [by_flag, by_environment] {
+            assert_eq!(code, 2, "{text}");
+            assert!(text.contains("--tokens"), "{text}");
+            assert!(!text.contains("geheim"), "{text}");
+        }
+    }
+}
+
+/// With certificates, and with a user: who has neither is not let in.
+#[test]
+fn etcd_is_reached_by_tls_and_by_users() {
+    for how in [How::Tls, How::User] {
+        let scratch = Scratch::new();
+        let Some(etcd) = Etcd::start(&scratch, how) else { return };
+        let Some((_origin, folders)) = local(&scratch, 2) else { return };
+        let stranger = scratch.join("stranger");
+        let (code, text) = Launch::before_folder(&stranger, &folders[0])
+            .with(&["--tokens", &etcd.strangers_url(), "--token-lease", SHORT])
+            .refused();
+        assert_eq!(code, 16, "{text}");
+        assert!(!text.contains("geheim"), "{text}");
+        let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
+        fs::write(hosts.folders[0].join("file"), "content").expect("a file can be made");
+        assert_eq!(fs::read(hosts.folders[1].join("file")).expect("it is there"), b"content");
+        hosts.stop();
+    }
+}
