@@ -17,10 +17,10 @@ const client = createClient({
     connectTimeout: 2000,
     // The server answers within --client-wait (4 s): wait for longer.
     socketTimeout: 6000,
-    // Not at once: a server that is being killed may still take a connection and break it. This client (5.9) waits for good
-    // if that happens while it greets the server.
-    reconnectStrategy: (attempts) => Math.min(500 * 2 ** attempts, 2000),
+    reconnectStrategy: (attempts) => Math.min(50 * 2 ** attempts, 2000),
   },
+  // This client (5.9) takes a connection for good that broke while it told its name: requests then wait for ever.
+  disableClientInfo: true,
   // So that a connection on which nothing is asked does not run into the time-out above.
   pingInterval: 2000,
   // While the server is away, requests fail at once instead of gathering in memory.
