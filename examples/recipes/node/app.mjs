@@ -19,6 +19,8 @@ const client = createClient({
     socketTimeout: 6000,
     reconnectStrategy: (attempts) => Math.min(50 * 2 ** attempts, 2000),
   },
+  // This client (5.9) takes a connection for good that broke while it told its name: requests then wait for ever.
+  disableClientInfo: true,
   // So that a connection on which nothing is asked does not run into the time-out above.
   pingInterval: 2000,
   // While the server is away, requests fail at once instead of gathering in memory.

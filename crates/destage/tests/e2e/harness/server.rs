@@ -78,7 +78,7 @@ impl Launch {
     }
 
     /// With this in its environment.
-    #[allow(dead_code, reason = "one of the test programs that share this file needs it")]
+    #[allow(dead_code, reason = "only tests of progress need it")]
     pub(crate) fn hearing(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
