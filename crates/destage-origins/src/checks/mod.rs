@@ -26,6 +26,15 @@ pub(crate) type Reason = &'static str;
 
 /// It has another form than those that are known.
 pub(crate) const MORE: Reason = "it may be more than comparisons of columns and constants";
+/// It would keep each write for long.
+pub(crate) const MANY: Reason = "it has more comparisons than are carried out before each write";
+/// Comparisons in one condition; and the bytes of its text.
+const COMPARISONS_MAX: usize = 1_000;
+const TEXT_BYTES_MAX: usize = 256 << 10;
+/// Bytes that one condition looks at in a row before the comparison that is its last. What is beyond is not known.
+const WORK_BYTES_MAX: u64 = 4 << 20;
+/// What a comparison costs besides its bytes.
+const COMPARISON_BYTES: u64 = 16;
 /// An operator or function in it may do anything.
 pub(crate) const FOREIGN: Reason = "its operators or functions are not the database's own";
 
@@ -84,7 +93,7 @@ impl Condition {
 
     /// What may come of it for a row, of which all cells are given.
     pub fn outcomes(&self, cells: &[Cell<'_>]) -> Outcomes {
-        self.test.outcomes(cells)
+        self.test.outcomes(cells, &Work::new(WORK_BYTES_MAX))
     }
 }
 
@@ -193,17 +202,24 @@ enum Value<'a> {
 }
 
 impl Test {
-    fn outcomes(&self, cells: &[Cell<'_>]) -> Outcomes {
+    fn outcomes(&self, cells: &[Cell<'_>], work: &Work) -> Outcomes {
         match self {
             Self::Compare { op, left, right, by } => {
-                match (left.value(cells), right.value(cells)) {
+                if !work.is_left() {
+                    return Outcomes::ANY;
+                }
+                work.spend(COMPARISON_BYTES);
+                match (left.value(cells, work), right.value(cells, work)) {
                     (Value::Null, _) | (_, Value::Null) => Outcomes::NULL,
                     (Value::Unknown, _) | (_, Value::Unknown) => Outcomes::ANY,
-                    (Value::Is(left), Value::Is(right)) => order(*by, &left, &right)
-                        .map_or(Outcomes::EITHER, |order| Outcomes::of(op.holds(order))),
+                    (Value::Is(left), Value::Is(right)) => {
+                        work.spend(left.len() as u64 + right.len() as u64);
+                        order(*by, &left, &right)
+                            .map_or(Outcomes::EITHER, |order| Outcomes::of(op.holds(order)))
+                    }
                 }
             }
-            Self::IsNull(operand) => match operand.value(cells) {
+            Self::IsNull(operand) => match operand.value(cells, work) {
                 Value::Unknown => Outcomes::EITHER,
                 Value::Null => Outcomes::TRUE,
                 Value::Is(_) => Outcomes::FALSE,
@@ -214,12 +230,12 @@ impl Test {
                 Some(Cell::Null) => Outcomes::NULL,
                 _ => Outcomes::ANY,
             },
-            Self::Not(test) => test.outcomes(cells).not(),
+            Self::Not(test) => test.outcomes(cells, work).not(),
             Self::All(tests) => {
-                Self::of_each(tests, cells, Outcomes::TRUE, Outcomes::FALSE, u8::min)
+                Self::of_each(tests, (cells, work), Outcomes::TRUE, Outcomes::FALSE, u8::min)
             }
             Self::Any(tests) => {
-                Self::of_each(tests, cells, Outcomes::FALSE, Outcomes::TRUE, u8::max)
+                Self::of_each(tests, (cells, work), Outcomes::FALSE, Outcomes::TRUE, u8::max)
             }
         }
     }
@@ -227,19 +243,28 @@ impl Test {
     /// What comes of all of them, up to the one that decides alone.
     fn of_each(
         tests: &[Self],
-        cells: &[Cell<'_>],
+        (cells, work): (&[Cell<'_>], &Work),
         first: Outcomes,
         last: Outcomes,
         join: fn(u8, u8) -> u8,
     ) -> Outcomes {
         let mut all = first;
         for test in tests {
-            all = all.with(test.outcomes(cells), join);
+            all = all.with(test.outcomes(cells, work), join);
             if all == last {
                 break;
             }
         }
         all
+    }
+
+    /// How many comparisons it has.
+    fn comparisons(&self) -> usize {
+        match self {
+            Self::Not(test) => test.comparisons(),
+            Self::All(tests) | Self::Any(tests) => tests.iter().map(Self::comparisons).sum(),
+            Self::Compare { .. } | Self::IsNull(_) | Self::Holds(_) => 1,
+        }
     }
 
     /// Adds the columns that it looks at, each once.
@@ -258,11 +283,32 @@ impl Test {
     }
 }
 
+/// What may still be looked at.
+#[derive(Debug)]
+struct Work(std::cell::Cell<u64>);
+
+impl Work {
+    fn new(bytes: u64) -> Self {
+        Self(std::cell::Cell::new(bytes))
+    }
+
+    fn is_left(&self) -> bool {
+        self.0.get() > 0
+    }
+
+    fn spend(&self, bytes: u64) {
+        self.0.set(self.0.get().saturating_sub(bytes));
+    }
+}
+
 impl Operand {
-    fn value<'a>(&'a self, cells: &[Cell<'a>]) -> Value<'a> {
+    fn value<'a>(&'a self, cells: &[Cell<'a>], work: &Work) -> Value<'a> {
         type Change = for<'b> fn(Cow<'b, [u8]>) -> Option<Cow<'b, [u8]>>;
-        let of = |operand: &'a Self, change: Change| match operand.value(cells) {
-            Value::Is(value) => change(value).map_or(Value::Unknown, Value::Is),
+        let of = |operand: &'a Self, change: Change| match operand.value(cells, work) {
+            Value::Is(value) => {
+                work.spend(value.len() as u64);
+                change(value).map_or(Value::Unknown, Value::Is)
+            }
             other => other,
         };
         match self {

@@ -16,7 +16,7 @@
 //! no rule of precedence matters but those of NOT, AND and OR, in which the three agree.
 
 use super::values::{By, Kind, Moment, TextRule, is_decimal, is_moment};
-use super::{Condition, MORE, Op, Operand, Reason, Test};
+use super::{COMPARISONS_MAX, Condition, MANY, MORE, Op, Operand, Reason, TEXT_BYTES_MAX, Test};
 use crate::sql_text::{Cursor, Dialect, tokens};
 
 /// Whose text it is.
@@ -43,9 +43,15 @@ pub(crate) type Find<'a> = &'a dyn Fn(&str) -> Option<(usize, Kind)>;
 
 /// The condition that a text states, if that is understood.
 pub(crate) fn read(sql: Sql, text: &str, find: Find<'_>) -> Result<Condition, Reason> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(MANY);
+    }
     let tokens = tokens(text, sql.dialect()).ok_or(MORE)?;
     let mut reader = Reader { sql, cursor: Cursor::new(&tokens), find, depth: 0 };
     let test = reader.any().filter(|_| reader.cursor.is_at_end()).ok_or(MORE)?;
+    if test.comparisons() > COMPARISONS_MAX {
+        return Err(MANY);
+    }
     let mut columns = Vec::new();
     test.columns(&mut columns);
     Ok(Condition { columns, test })

@@ -224,3 +224,28 @@ fn constraints_are_shown_with_their_names() {
     assert_eq!(shown("k", "(a > 0) or (b > 0)"), "k CHECK ((a > 0) or (b > 0))");
     assert_eq!(shown("a > 0", "a > 0"), "CHECK (a > 0)");
 }
+
+/// A list of so many texts.
+fn list(count: usize) -> String {
+    let items: Vec<String> = (0..count).map(|item| format!("'{item}'")).collect();
+    format!("w IN ({})", items.join(", "))
+}
+
+#[test]
+fn long_conditions_are_left_to_the_origin() {
+    assert!(of(Sql::Sqlite, &list(COMPARISONS_MAX)).is_ok());
+    assert_eq!(of(Sql::Sqlite, &list(COMPARISONS_MAX + 1)), Err(MANY));
+    let long = format!("w <> '{}'", "x".repeat(TEXT_BYTES_MAX));
+    assert_eq!(of(Sql::Sqlite, &long), Err(MANY));
+}
+
+#[test]
+fn long_values_are_not_compared_with_everything() {
+    let condition = format!("{} AND length(w) < 9", list(COMPARISONS_MAX));
+    assert_eq!(outcome(Sql::Sqlite, &condition, &[("w", "none of them")]), Outcomes::FALSE);
+    let long = "x".repeat(1 << 20);
+    assert_eq!(outcome(Sql::Sqlite, &condition, &[("w", &long)]), Outcomes::ANY);
+    // One comparison always is.
+    let longer = "x".repeat(2 * WORK_BYTES_MAX as usize);
+    assert_eq!(outcome(Sql::Sqlite, "length(w) < 9", &[("w", &longer)]), Outcomes::FALSE);
+}
