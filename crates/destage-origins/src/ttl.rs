@@ -430,6 +430,17 @@ pub struct EndedAsk {
     pub limit: usize,
 }
 
+/// The statement that creates an index on the column at whose time the rows of a table end; `create` are its first words.
+pub(crate) fn index_statement(create: &str, table: &Table, ttl: &Ttl) -> String {
+    let column = &table.columns[ttl.column];
+    let plain = |name: &str| {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+        name.chars().map(plain).take(20).collect::<String>()
+    };
+    let (of_table, of_column) = (plain(&table.name), plain(&column.name));
+    format!("{create} ended_{of_table}_{of_column} ON {} ({})", table.sql_name, column.sql_name)
+}
+
 /// By which column and up to which time rows of a table are looked for that have ended, while the origin's clock is that.
 pub(crate) fn cutoff_of<'a>(
     table: &'a Table,

@@ -8,7 +8,7 @@ use destage_core::{Fault, Span};
 use destage_data::checks::Check;
 use destage_data::origins::{self, OriginError};
 use destage_data::schema::{Column, ColumnDefault, Schema, SetByTrigger, Table, TableId};
-use destage_data::serve::fit;
+use destage_data::serve::{fit, missing_indexes};
 use destage_data::settings::{Settings, TableSettings};
 use destage_data::value::ColumnType;
 use destage_runtime::units::Interval;
@@ -63,8 +63,9 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<(), CliError> {
     let suggested = origin.suggested_settings(&schema).map_err(|error| failed(READ, &error))?;
     // What does not fit is told below what there is.
     let fits = fit(&settings, &*origin, &mut schema);
-    let shown =
-        Shown { origin: origin.describe(), schema: &schema, settings: &settings, suggested };
+    let missing = missing_indexes(&*origin, &schema);
+    let (origin, schema, settings) = (origin.describe(), &schema, &settings);
+    let shown = Shown { origin, schema, settings, suggested, missing };
     match args.format {
         Format::Table => print(&shown.table())?,
         Format::Json => print_json(&shown.json())?,
@@ -109,6 +110,8 @@ struct Shown<'a> {
     settings: &'a Settings,
     /// What to write into a settings file.
     suggested: Option<String>,
+    /// Tables whose ended rows no index finds, and the statement that creates one.
+    missing: Result<Vec<(String, String)>, OriginError>,
 }
 
 impl Shown<'_> {
@@ -172,6 +175,17 @@ impl Shown<'_> {
         if let Some(ttl) = &table.ttl {
             let column = &table.columns[ttl.column].name;
             parts.push(format!("rows end at the time in {column}, {} (ttl)", ttl.describe()));
+            match &self.missing {
+                Ok(missing) => {
+                    let missing = missing.iter().find(|(name, _)| *name == table.name);
+                    parts.extend(missing.map(|(_, statement)| {
+                        format!("no index finds those that have ended: {statement}")
+                    }));
+                }
+                Err(error) => parts.push(format!(
+                    "whether an index finds those that have ended is not known: {error}"
+                )),
+            }
         }
         parts.join("; ")
     }

@@ -3,6 +3,7 @@
 //! Only a claim tells whether another server owns the origin, and whether the origin went back: that stays with the start.
 
 use super::ServeError;
+use super::ends::missing_indexes;
 use super::start::{check_reach, fit};
 use super::whose::Whose;
 use crate::catalog::Catalog;
@@ -56,6 +57,19 @@ pub fn check(settings: &Settings) -> Findings {
         .and_then(|()| fit(settings, &*origin, &mut schema).map(drop));
     let tables = schema.reachable().len();
     findings.note("tables and keys", fits, |()| format!("{tables} tables, all settings fit"));
+    if schema.rows_end {
+        let told = match missing_indexes(&*origin, &schema).as_deref() {
+            Ok([]) => "found by an index".to_owned(),
+            Ok(missing) => {
+                let each = missing.iter().map(|(table, statement)| {
+                    format!("those of {table} are looked for through the whole table: {statement}")
+                });
+                each.collect::<Vec<_>>().join("; ")
+            }
+            Err(error) => format!("whether an index finds them is not known: {error}"),
+        };
+        findings.note("rows that end", Ok::<_, ServeError>(told), String::clone);
+    }
     if let Some(Some((report, disk))) = journal {
         let belongs = belongs(settings, &*origin, &report);
         findings.note("whose journal", belongs, |text| (*text).to_owned());

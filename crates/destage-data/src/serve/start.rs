@@ -125,6 +125,7 @@ pub(super) fn start(
     }
     if schema.rows_end {
         engine.clock_is_ahead(clock_ahead_ms(&*origin, &clock)?);
+        super::ends::tell_missing_indexes(&*origin, &schema);
     }
     let listener = origin.listener(&schema)?;
     Ok(Started {

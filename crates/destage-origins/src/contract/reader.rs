@@ -156,6 +156,15 @@ pub trait Reader: Send {
         Ok(())
     }
 
+    /// The statement that creates the index by which rows of a table are found that have ended, if there is none whose first
+    /// column is theirs.
+    ///
+    /// # Errors
+    /// As for `clock_ms`.
+    fn missing_index(&mut self, _table: &Table) -> Result<Option<String>, OriginError> {
+        Err(no_ends())
+    }
+
     /// The encoded keys of rows that have ended, in the order of `scan`.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Rows that have ended: their keys, and the server's clock.
 
-use super::literal::selected;
+use super::literal::{push_text, selected};
 use super::reader::{MysqlReader, encoded_row, ordered, push_after, qualified};
 use super::statements::push_ended;
 use crate::cells::Cell;
@@ -8,7 +8,7 @@ use crate::contract::{EndedAsk, EndedKeys, OriginError};
 use crate::origins::bound::Bound;
 use crate::origins::quote::join;
 use crate::schema::{Schema, Table};
-use crate::ttl::{cutoff_of, is_referenced};
+use crate::ttl::{cutoff_of, index_statement, is_referenced};
 use destage_core::Fault;
 
 const CLOCK: &str =
@@ -27,6 +27,20 @@ impl MysqlReader {
     pub(super) fn try_deletion(&mut self, table: &Table) -> Result<(), OriginError> {
         let what = format!("see whether rows of {} may be deleted", table.name);
         self.connection.rows(&what, &deletion_sql(table)).map(drop)
+    }
+
+    pub(super) fn find_index(&mut self, table: &Table) -> Result<Option<String>, OriginError> {
+        let Some(ttl) = &table.ttl else { return Ok(None) };
+        let mut sql =
+            "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = database() \
+                       AND SEQ_IN_INDEX = 1 AND TABLE_NAME = "
+                .to_owned();
+        push_text(&mut sql, &table.name);
+        sql.push_str(" AND COLUMN_NAME = ");
+        push_text(&mut sql, &table.columns[ttl.column].name);
+        sql.push_str(" LIMIT 1");
+        let found = self.connection.rows("look for an index", &sql)?;
+        Ok(found.is_empty().then(|| index_statement("CREATE INDEX", table, ttl)))
     }
 
     pub(super) fn read_ended(

@@ -171,6 +171,10 @@ impl Reader for MysqlReader {
         self.try_deletion(table)
     }
 
+    fn missing_index(&mut self, table: &Table) -> Result<Option<String>, OriginError> {
+        self.find_index(table)
+    }
+
     fn ended(&mut self, schema: &Schema, ask: &EndedAsk) -> Result<EndedKeys, OriginError> {
         self.read_ended(schema, ask)
     }

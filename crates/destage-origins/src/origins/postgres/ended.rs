@@ -7,7 +7,7 @@ use crate::cells::Cell;
 use crate::contract::{EndedAsk, EndedKeys, OriginError};
 use crate::origins::quote::join;
 use crate::schema::{Schema, Table};
-use crate::ttl::{Ttl, cutoff_of, is_referenced};
+use crate::ttl::{Ttl, cutoff_of, index_statement, is_referenced};
 use destage_core::Fault;
 use tokio_postgres::types::Type;
 
@@ -18,6 +18,21 @@ impl PostgresReader {
         let rows = self.rows("read the clock", CLOCK, &[], &[], 1)?;
         let clock = rows.first().and_then(|row| row.try_get(0).ok());
         clock.ok_or_else(|| OriginError::new(Fault::Unavailable, "its clock told no time"))
+    }
+
+    pub(super) fn find_index(&mut self, table: &Table) -> Result<Option<String>, OriginError> {
+        let Some(ttl) = &table.ttl else { return Ok(None) };
+        let text = |text: &str| format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+        let sql = format!(
+            "SELECT 1 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a \
+             ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] \
+             WHERE i.indrelid = ({}::regclass)::oid AND a.attname = {} AND i.indisvalid LIMIT 1",
+            text(&table.sql_name),
+            text(&table.columns[ttl.column].name)
+        );
+        let found = self.rows("look for an index", &sql, &[], &[], 1)?;
+        let create = "CREATE INDEX CONCURRENTLY";
+        Ok(found.is_empty().then(|| index_statement(create, table, ttl)))
     }
 
     pub(super) fn read_ended(

@@ -148,6 +148,10 @@ impl Reader for PostgresReader {
         self.read_clock()
     }
 
+    fn missing_index(&mut self, table: &Table) -> Result<Option<String>, OriginError> {
+        self.find_index(table)
+    }
+
     fn ended(&mut self, schema: &Schema, ask: &EndedAsk) -> Result<EndedKeys, OriginError> {
         self.read_ended(schema, ask)
     }

@@ -7,7 +7,7 @@ use crate::cells::Cell;
 use crate::contract::{EndedAsk, EndedKeys, OriginError};
 use crate::origins::quote::join;
 use crate::schema::{Column, Schema, Table};
-use crate::ttl::{Ttl, cutoff_of, is_referenced, least_number};
+use crate::ttl::{Ttl, cutoff_of, index_statement, is_referenced, least_number};
 use rusqlite::Connection;
 
 /// Rounded, for half of all milliseconds come out a little too small.
@@ -21,8 +21,11 @@ pub(super) fn has_ended(table: &Table, column: &Column, parameter: usize) -> Str
         Some(least) => {
             format!("(typeof({name}) = 'integer' AND {name} <= ?{parameter} AND {name} >= {least})")
         }
+        // The first two comparisons are of texts, for which an index on the column will do: a text begins with its date, which
+        // a zone moves by 14 hours at most. Neither bound may look like a number.
         None => format!(
-            "({name} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' \
+            "({name} >= '0000-' AND {name} < date(?{parameter}, '+2 days') \
+             AND {name} GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' \
              AND julianday({name}) <= julianday(?{parameter}))"
         ),
     }
@@ -32,6 +35,20 @@ pub(super) fn clock_ms(connection: &Connection) -> Result<i64, OriginError> {
     connection
         .query_row(CLOCK, [], |row| row.get(0))
         .map_err(|error| classify(&error, "cannot read the clock"))
+}
+
+pub(super) fn missing_index(
+    connection: &Connection,
+    table: &Table,
+) -> Result<Option<String>, OriginError> {
+    const SQL: &str = "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1) AS l, pragma_index_info(l.name) AS x \
+                       WHERE x.seqno = 0 AND x.name = ?2 COLLATE NOCASE)";
+    let Some(ttl) = &table.ttl else { return Ok(None) };
+    let names = [&table.name, &table.columns[ttl.column].name];
+    let found: bool = connection
+        .query_row(SQL, names, |row| row.get(0))
+        .map_err(|error| classify(&error, "cannot look for an index"))?;
+    Ok((!found).then(|| index_statement("CREATE INDEX", table, ttl)))
 }
 
 pub(super) fn read(

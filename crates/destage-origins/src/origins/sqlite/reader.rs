@@ -108,6 +108,10 @@ impl Reader for SqliteReader {
         self.read(ended::clock_ms)
     }
 
+    fn missing_index(&mut self, table: &Table) -> Result<Option<String>, OriginError> {
+        self.read(|connection| ended::missing_index(connection, table))
+    }
+
     fn ended(&mut self, schema: &Schema, ask: &EndedAsk) -> Result<EndedKeys, OriginError> {
         self.read(|connection| ended::read(connection, schema, ask))
     }
