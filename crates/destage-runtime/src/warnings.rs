@@ -28,7 +28,31 @@ pub fn of(report: &Report) -> Vec<String> {
     }
     halted(report, &mut out);
     bounds(report, &mut out);
+    ended(report, &mut out);
     out
+}
+
+/// Clocks that differ by more are told of, in seconds.
+const SKEW_MAX: f64 = 1.0;
+
+fn ended(report: &Report, out: &mut Vec<String>) {
+    let Some(ended) = &report.ended else { return };
+    let ahead = ended.clock_ahead_seconds;
+    if ahead.abs() > SKEW_MAX {
+        let by = human::seconds(ahead.abs());
+        let how = if ahead > 0.0 { "ahead of" } else { "behind" };
+        out.push(format!(
+            "the clock of this process is {by} {how} the origin's: rows end by this one, and are deleted once both agree. Set \
+             both right, as by NTP, and restart"
+        ));
+    }
+    if ended.undeleted > 0 {
+        out.push(format!(
+            "{} row(s) that have ended are still at the origin although their deletion was carried out: a trigger, a rule or \
+             row-level security keeps them; have that let deletions by Destage's user through",
+            human::count(ended.undeleted)
+        ));
+    }
 }
 
 fn mode(report: &Report, out: &mut Vec<String>) {
@@ -113,6 +137,7 @@ fn bounds(report: &Report, out: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::EndedReport;
 
     #[test]
     fn a_healthy_report_has_no_warnings() {
@@ -156,6 +181,9 @@ mod tests {
             reason: "no such parent".into(),
         };
         report.halted = vec![halt("default", Some(7)), halt("stock.1", None)];
+        let (undeleted, clock_ahead_seconds) = (4, -90.0);
+        report.ended =
+            Some(EndedReport { undeleted, clock_ahead_seconds, ..EndedReport::default() });
         let all = of(&report).join("\n");
         for part in [
             "--dirty-limit",
@@ -166,6 +194,8 @@ mod tests {
             "torn tail of 2.0 KiB",
             "'default' has halted at write 7, which the origin rejected (on_reject = stop): no such parent",
             "destage resume --park",
+            "behind the origin's",
+            "4 row(s) that have ended are still at the origin",
             "'stock.1' has halted: no such parent (--parked-per-minute)",
         ] {
             assert!(all.contains(part), "{part} in {all}");

@@ -313,6 +313,7 @@ impl Engine {
                     }
                     Trouble::Unknown => self.settle(client, session, units, raw),
                     Trouble::Again => self.perform_again(client, session, units, raw),
+                    Trouble::Early(at) => self.wait_for_clock(client, session, at, raw),
                 }
             }
         }

@@ -17,6 +17,7 @@ use super::prepared::{Prepared, Trouble};
 use super::rows::Kind;
 use super::session::Session;
 use super::txn::Update;
+use super::undeleted::Undeleted;
 use super::{Engine, Io};
 use crate::cells::{Cell, Reader};
 use crate::change::{Op, Set};
@@ -44,6 +45,14 @@ const BACKLOG_MAX: u64 = 5_000;
 pub(super) const LOOK_AGAIN_AFTER: Span = ROUND_EVERY;
 /// Clocks that differ by more are told of.
 const SKEW_MS_MAX: i64 = 1_000;
+/// A write waits for so long for the origin's clock to agree that a row has ended; if it has to wait longer, it is an error.
+const AGREES_WITHIN_MS_MAX: i64 = SKEW_MS_MAX;
+/// After a question that took longer than this,
+const QUICK: Span = Span::from_millis(250);
+/// nothing is asked for so many times as long: without an index the origin looks through the whole table for each answer.
+const REST: u64 = 4;
+/// An answer that was held up, as by an origin that was away, says little.
+const REST_MAX: Span = Span::from_secs(40);
 
 /// By how many milliseconds this clock is ahead of the origin's; negative: behind. The origin's was read at some time between
 /// the two times of this one, in milliseconds. What was known before holds as far as it fits, so a slow answer says little.
@@ -77,6 +86,9 @@ pub(super) struct Sweep {
     /// The origin refused some of what the round before found, or this one; and how many rounds in a row it did.
     is_refused: bool,
     refused_rounds: u32,
+    undeleted: Undeleted,
+    /// When the first write asks again that waits for the origin's clock.
+    agrees_at: Option<Time>,
 }
 
 impl Sweep {
@@ -90,10 +102,25 @@ impl Sweep {
         milliseconds(now).saturating_sub(self.skew_ms.max(0))
     }
 
-    /// When there is something to do at the latest.
-    pub(super) fn next_timeout(&self) -> Option<Time> {
+    /// When the next question is asked at the earliest.
+    fn next_question(&self) -> Option<Time> {
         let is_idle = self.tables.is_empty() || self.is_stopped || self.asked.is_some();
         (!is_idle).then_some(self.due)
+    }
+
+    /// When there is something to do at the latest.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.next_question().into_iter().chain(self.agrees_at).min()
+    }
+
+    /// A write asks again then.
+    pub(super) fn wait_until(&mut self, at: Time) {
+        self.agrees_at = Some(self.agrees_at.map_or(at, |other| other.min(at)));
+    }
+
+    /// Whether writes ask again now.
+    pub(super) fn agrees(&mut self, now: Time) -> bool {
+        self.agrees_at.take_if(|at| *at <= now).is_some()
     }
 
     /// The origin did not let so many rows go. Each costs it a failed transaction, so they are tried again less and less often.
@@ -107,8 +134,9 @@ impl Sweep {
     }
 
     /// The first question of a round is asked.
-    fn begin_round(&mut self) {
+    fn begin_round(&mut self, now: Time) {
         let is_refused = std::mem::take(&mut self.is_refused);
+        self.undeleted.begin_round(is_refused, milliseconds(now) - MARGIN_MS);
         self.refused_rounds =
             if is_refused { (self.refused_rounds + 1).min(REFUSED_ROUNDS_MAX) } else { 0 };
     }
@@ -119,6 +147,7 @@ impl Sweep {
             ended_total: self.ended,
             kept: self.kept.max(self.keeping),
             refused_total: self.refused,
+            undeleted: self.undeleted.count(),
             clock_ahead_seconds: self.skew_ms as f64 / 1_000.0,
         })
     }
@@ -146,7 +175,7 @@ impl Context<'_> {
     ///
     /// # Errors
     /// Rows of other tables may refer to the one that has ended, so that the origin may not let it go; or it has not ended by
-    /// the origin's clock.
+    /// the origin's clock, and will not soon.
     pub(super) fn put(
         &mut self,
         table: &Table,
@@ -164,7 +193,12 @@ impl Context<'_> {
                     table.name
                 ))));
             }
-            if ttl.end_of_row(row).is_some_and(|end| end > self.agreed_ms) {
+            let early_ms = ttl.end_of_row(row).map_or(0, |end| end.saturating_sub(self.agreed_ms));
+            if (1..=AGREES_WITHIN_MS_MAX).contains(&early_ms) {
+                let at = self.now + Span::from_millis(early_ms.unsigned_abs());
+                return Err(Trouble::Early(at));
+            }
+            if early_ms > 0 {
                 return Err(Trouble::Error(ReplyError::err(format!(
                     "this row of {} has ended by Destage's clock, but not by the origin's, which is {} ms behind: nothing was \
                      done; a new one can be made once both clocks agree",
@@ -289,7 +323,7 @@ impl Engine {
 
     /// Asks the origin for the next rows that have ended, if it is time to.
     pub(super) fn look_for_ended(&mut self) {
-        if self.freshness.sweep().next_timeout().is_none_or(|due| due > self.now) {
+        if self.freshness.sweep().next_question().is_none_or(|due| due > self.now) {
             return;
         }
         // What was found last is to be gone before it is looked for again.
@@ -300,7 +334,8 @@ impl Engine {
             return;
         }
         if is_first {
-            self.freshness.sweep_mut().begin_round();
+            let now = self.now;
+            self.freshness.sweep_mut().begin_round(now);
         }
         self.freshness.sweep_mut().questions += 1;
         self.freshness.sweep_mut().asked = Some((self.freshness.sweep_mut().questions, self.now));
@@ -308,7 +343,7 @@ impl Engine {
         let ask = EndedAsk {
             table: sweep.tables[sweep.at],
             after: sweep.after.clone(),
-            cutoff_ms: milliseconds(self.now) - MARGIN_MS,
+            cutoff_ms: sweep.undeleted.cutoff(milliseconds(self.now) - MARGIN_MS),
             margin_ms: MARGIN_MS,
             limit: PAGE,
         };
@@ -319,6 +354,9 @@ impl Engine {
     pub(super) fn take_ended(&mut self, request: u64, result: Result<EndedKeys, OriginError>) {
         let asked = self.freshness.sweep_mut().asked.take_if(|(asked, _)| *asked == request);
         let Some((_, asked_at)) = asked else { return };
+        let took = self.now.since(asked_at);
+        let rest = Span::from_nanos(took.as_nanos().saturating_mul(REST)).min(REST_MAX);
+        let rested = if took > QUICK { self.now + rest } else { self.now };
         let schema = self.schema.clone();
         let table = schema.table(self.freshness.sweep().tables[self.freshness.sweep().at]);
         match result {
@@ -335,6 +373,7 @@ impl Engine {
                 self.clock_is_ahead(ahead_ms(times, page.clock_ms, known_ms));
                 let is_last = page.keys.len() < PAGE;
                 let is_through = self.end_rows(table, &page);
+                self.tell_undeleted(table);
                 self.freshness.sweep_mut().due = match () {
                     () if !is_through => self.now + AGAIN_AFTER,
                     () if is_last && self.freshness.sweep_mut().next_table() => {
@@ -343,6 +382,21 @@ impl Engine {
                     () => self.now,
                 };
             }
+        }
+        let sweep = self.freshness.sweep_mut();
+        sweep.due = sweep.due.max(rested);
+    }
+
+    /// Tells of rows that the origin still has although it was told to delete them, once until they are gone.
+    fn tell_undeleted(&mut self, table: &Table) {
+        let undeleted = &mut self.freshness.sweep_mut().undeleted;
+        if undeleted.is_to_tell(table.id) {
+            tracing::error!(
+                table = table.name,
+                "rows that have ended are still there although their deletion was carried out: a trigger or a rule swallows it, \
+                 or row-level security hides them from it. Have that let deletions by Destage's user through. They are tried \
+                 again less and less often"
+            );
         }
     }
 
@@ -364,7 +418,9 @@ impl Engine {
                 if !self.may_end() {
                     return false;
                 }
-                if !is_stale {
+                let is_sent =
+                    !is_stale && self.freshness.sweep_mut().undeleted.found(table.id, key);
+                if is_sent {
                     self.end_row(table.id, key, (ttl.column, &cutoff));
                 }
                 if let Some(unit) = unit {

@@ -16,7 +16,7 @@ use super::session::{Multi, Session};
 use super::sessions::COMMAND_COST;
 use super::txn::Txn;
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
-use destage_core::{Access, Ack, ClientId, Intent, Lsn, UnitId};
+use destage_core::{Access, Ack, ClientId, Intent, Lsn, Time, UnitId};
 
 /// What became of a transaction.
 enum Performed {
@@ -26,6 +26,8 @@ enum Performed {
     Unknown,
     /// Other parts of collections are needed.
     Again,
+    /// A row has not ended by the origin's clock before this time.
+    Early(Time),
 }
 
 impl Engine {
@@ -192,6 +194,10 @@ impl Engine {
                 session.multi = Some(multi);
                 self.settle(client, session, &units, EXEC);
             }
+            Performed::Early(at) => {
+                session.multi = Some(multi);
+                self.wait_for_clock(client, session, at, EXEC);
+            }
             Performed::Again => match self.attempt_again(session, &units) {
                 Attempt::Again => {
                     session.multi = Some(multi);
@@ -293,6 +299,7 @@ impl Engine {
                 match trouble {
                     Trouble::Unknown => Performed::Unknown,
                     Trouble::Again => Performed::Again,
+                    Trouble::Early(at) => Performed::Early(at),
                     Trouble::Error(error) => {
                         session.attempts = 0;
                         self.unwatch(session);

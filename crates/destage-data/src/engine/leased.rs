@@ -241,6 +241,7 @@ impl Engine {
                 session.attempts = 0;
                 self.fail(session, message);
             }
+            Err(Trouble::Early(at)) => self.wait_for_clock(client, session, at, raw),
             // Behind what was kept: once more behind all that it came from.
             Err(Trouble::Unknown | Trouble::Again) if is_kept => {
                 self.leased_anew(client, session, raw);

@@ -4,7 +4,7 @@ use super::Engine;
 use super::command::Category;
 use super::prepared::Prepared;
 use super::session::{Session, Waiting};
-use destage_core::{ClientId, RequestId};
+use destage_core::{ClientId, RequestId, Time};
 use destage_replicas_redis::Reach;
 
 impl Engine {
@@ -70,6 +70,27 @@ impl Engine {
     pub(super) fn wait_for_lease(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
         session.waiting = Some(Waiting::Lease { raw: raw.into() });
         self.watchers.wait(client);
+    }
+
+    /// Has a request that replaces a row wait until that has ended by the origin's clock, too; then it asks again.
+    pub(super) fn wait_for_clock(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        at: Time,
+        raw: &[u8],
+    ) {
+        self.freshness.sweep_mut().wait_until(at);
+        self.wait_for_lease(client, session, raw);
+    }
+
+    /// Lets those ask again who wait for the origin's clock, if it agrees now; whether it does.
+    pub(super) fn end_clock_waits(&mut self) -> bool {
+        let agrees = self.freshness.sweep_mut().agrees(self.now);
+        if agrees {
+            self.wake_lease_waiters();
+        }
+        agrees
     }
 
     /// Has a request wait for its units.

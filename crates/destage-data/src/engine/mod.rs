@@ -90,6 +90,7 @@ mod structural;
 mod turn;
 mod txn;
 mod undecided;
+mod undeleted;
 mod unknown;
 mod unsupported;
 mod waits;

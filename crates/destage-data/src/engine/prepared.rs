@@ -13,6 +13,7 @@ use crate::key_text::show;
 use crate::mapping::Shape;
 use crate::resp::{Code, ReplyError};
 use crate::schema::{Schema, Table, TableId};
+use destage_core::Time;
 use std::ops::Range;
 
 /// Why a command was not performed. Nothing has been done.
@@ -24,6 +25,8 @@ pub(crate) enum Trouble {
     Unknown,
     /// Other parts of a collection are needed than those given.
     Again,
+    /// A row has not ended by the origin's clock yet: ask again at this time.
+    Early(Time),
 }
 
 impl From<ReplyError> for Trouble {

@@ -83,7 +83,7 @@ const SERVERS: [ServerMetric; 5] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-const METRICS: [Metric; 26] = [
+const METRICS: [Metric; 27] = [
     Metric::gauge("destage_replicas_copies", "So many servers hold a write before it is acknowledged", |r| r.replicas.as_ref().map(|l| l.copies as f64)),
     Metric::gauge("destage_replicas_ready", "Servers of the log that take writes", |r| r.replicas.as_ref().map(|l| l.servers_ready as f64)),
     Metric::gauge("destage_replicas_owned", "1 while this server owns the log", |r| r.replicas.as_ref().map(|l| flag(l.owned_here))),
@@ -104,6 +104,7 @@ const METRICS: [Metric; 26] = [
     Metric::counter("destage_once_refused_total", "Commands refused since there was no room for their tokens", |r| r.once.as_ref().map(|o| o.refused_total as f64)),
     Metric::counter("destage_ended_rows_total", "Rows that had ended and whose deletion was journaled", |r| r.ended.as_ref().map(|e| e.ended_total as f64)),
     Metric::gauge("destage_ended_rows_kept", "Rows that have ended and to which rows of other tables refer", |r| r.ended.as_ref().map(|e| e.kept as f64)),
+    Metric::gauge("destage_ended_rows_undeleted", "Rows that have ended and are still there although their deletion was carried out", |r| r.ended.as_ref().map(|e| e.undeleted as f64)),
     Metric::counter("destage_ended_rows_refused_total", "Deletions of rows that had ended which the origin refused", |r| r.ended.as_ref().map(|e| e.refused_total as f64)),
     Metric::gauge("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.as_ref().map(|i| i.tables as f64)),
     Metric::gauge("destage_invalidation_listening", "Whether the origin is heard telling it", |r| r.invalidation.as_ref().map(|i| flag(i.listening))),

@@ -14,6 +14,9 @@ pub struct EndedReport {
     pub kept: u64,
     /// Deletions that the origin refused all the same.
     pub refused_total: u64,
+    /// Rows that are still there although the origin carried their deletion out twice: a trigger, a rule or row-level security
+    /// keeps them.
+    pub undeleted: u64,
     /// By how much this host's clock is ahead of the origin's; negative: behind.
     pub clock_ahead_seconds: f64,
 }

@@ -4,6 +4,7 @@ use super::{ENDS, ITEM, START, TAG, World, encode, schema, shop};
 use crate::cells::Reader;
 use crate::engine::Io;
 use crate::schema::TableId;
+use destage_core::Span;
 use destage_engine::Drive;
 
 /// A row is prolonged by another program while what is to delete it is on its way.
@@ -294,4 +295,76 @@ fn numbers_that_are_no_times_last_here_and_at_the_origin() {
     world.run(30_000);
     assert_eq!((world.model.rows.len(), world.model.deleted), (5, 1));
     assert_eq!(world.rejected, [""; 0]);
+}
+
+#[test]
+fn a_write_waits_for_the_clock_of_the_origin_if_that_agrees_soon() {
+    let mut world = World::new(&[(1, "b", Some(START + 500)), (2, "c", Some(START + 500))]);
+    world.model.behind_ms = 40;
+    world.engine.clock_is_ahead(40);
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+    world.pass(510);
+    assert_eq!(world.told("EXISTS item:1"), ":0");
+    assert_eq!(world.told("HSET item:1 tag new"), "", "it waits");
+    world.pass(29);
+    assert_eq!(world.answer(), "");
+    world.pass(2);
+    assert_eq!(world.answer(), ":1");
+    world.run(30_000);
+    assert_eq!(world.rejected, [""; 0]);
+    assert_eq!(world.model.rows[&1][TAG].as_deref(), Some("new"));
+}
+
+#[test]
+fn transactions_wait_for_the_clock_of_the_origin_too() {
+    for begin in ["MULTI", "DESTAGE BEGIN"] {
+        let mut world = World::new(&[(1, "b", Some(START + 500))]);
+        world.model.behind_ms = 40;
+        world.engine.clock_is_ahead(40);
+        world.pass(510);
+        world.told(begin);
+        let told = world.told("HSET item:1 tag new") + &world.told("EXEC");
+        assert!(told.is_empty() || told == "+QUEUED", "{begin}: {told}");
+        world.pass(40);
+        let told = world.answer();
+        assert!(told.ends_with("*1 :1"), "{begin}: {told}");
+        world.run(30_000);
+        assert_eq!(world.model.rows[&1][TAG].as_deref(), Some("new"), "{begin}");
+    }
+}
+
+#[test]
+fn rows_whose_deletion_is_swallowed_are_told_of_and_others_go_on() {
+    let rows: Vec<_> = (0..1_200).map(|key| (key, "x", Some(START - 1))).collect();
+    let mut world = World::new(&rows);
+    world.model.swallowed = (0..600).collect();
+    world.run(60_000);
+    assert_eq!(world.model.rows.len(), 600);
+    assert_eq!(world.report().undeleted, 600, "all of them are known");
+    let before = world.model.sent;
+    world.run(600_000);
+    assert!(world.model.sent - before <= 5 * 600, "in 60 rounds: {}", world.model.sent - before);
+    // One that ends later goes as ever, behind the others.
+    world.model.rows.insert(5_000, super::row(5_000, "y", Some(START)));
+    world.run(25_000);
+    assert!(!world.model.rows.contains_key(&5_000));
+    world.model.swallowed.clear();
+    world.run(1_400_000);
+    assert_eq!((world.model.rows.len(), world.report().undeleted), (0, 0));
+}
+
+#[test]
+fn an_origin_that_takes_long_to_find_what_has_ended_is_asked_less_often() {
+    let looked = |took| {
+        let rows: Vec<_> = (0..10_000).map(|key| (key, "x", Some(START - 1))).collect();
+        let mut world = World::new(&rows);
+        for _ in 0..100 {
+            world.pass(1);
+            world.now = world.now + Span::from_millis(took);
+            while world.origin_does() {}
+        }
+        world.looked
+    };
+    assert!(looked(200) > 20);
+    assert!((5..=25).contains(&looked(2_000)), "{}", looked(2_000));
 }
