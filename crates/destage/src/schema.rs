@@ -63,7 +63,7 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<(), CliError> {
     let suggested = origin.suggested_settings(&schema).map_err(|error| failed(READ, &error))?;
     // What does not fit is told below what there is.
     let fits = fit(&settings, &*origin, &mut schema);
-    let missing = missing_indexes(&*origin, &schema).map_err(|error| failed(READ, &error))?;
+    let missing = missing_indexes(&*origin, &schema);
     let (origin, schema, settings) = (origin.describe(), &schema, &settings);
     let shown = Shown { origin, schema, settings, suggested, missing };
     match args.format {
@@ -111,7 +111,7 @@ struct Shown<'a> {
     /// What to write into a settings file.
     suggested: Option<String>,
     /// Tables whose ended rows no index finds, and the statement that creates one.
-    missing: Vec<(String, String)>,
+    missing: Result<Vec<(String, String)>, OriginError>,
 }
 
 impl Shown<'_> {
@@ -175,9 +175,16 @@ impl Shown<'_> {
         if let Some(ttl) = &table.ttl {
             let column = &table.columns[ttl.column].name;
             parts.push(format!("rows end at the time in {column}, {} (ttl)", ttl.describe()));
-            if let Some((_, statement)) = self.missing.iter().find(|(name, _)| *name == table.name)
-            {
-                parts.push(format!("no index finds those that have ended: {statement}"));
+            match &self.missing {
+                Ok(missing) => {
+                    let missing = missing.iter().find(|(name, _)| *name == table.name);
+                    parts.extend(missing.map(|(_, statement)| {
+                        format!("no index finds those that have ended: {statement}")
+                    }));
+                }
+                Err(error) => parts.push(format!(
+                    "whether an index finds those that have ended is not known: {error}"
+                )),
             }
         }
         parts.join("; ")

@@ -51,6 +51,8 @@ const AGREES_WITHIN_MS_MAX: i64 = SKEW_MS_MAX;
 const QUICK: Span = Span::from_millis(250);
 /// nothing is asked for so many times as long: without an index the origin looks through the whole table for each answer.
 const REST: u64 = 4;
+/// An answer that was held up, as by an origin that was away, says little.
+const REST_MAX: Span = Span::from_secs(40);
 
 /// By how many milliseconds this clock is ahead of the origin's; negative: behind. The origin's was read at some time between
 /// the two times of this one, in milliseconds. What was known before holds as far as it fits, so a slow answer says little.
@@ -132,9 +134,9 @@ impl Sweep {
     }
 
     /// The first question of a round is asked.
-    fn begin_round(&mut self) {
+    fn begin_round(&mut self, now: Time) {
         let is_refused = std::mem::take(&mut self.is_refused);
-        self.undeleted.begin_round(is_refused);
+        self.undeleted.begin_round(is_refused, milliseconds(now) - MARGIN_MS);
         self.refused_rounds =
             if is_refused { (self.refused_rounds + 1).min(REFUSED_ROUNDS_MAX) } else { 0 };
     }
@@ -332,7 +334,8 @@ impl Engine {
             return;
         }
         if is_first {
-            self.freshness.sweep_mut().begin_round();
+            let now = self.now;
+            self.freshness.sweep_mut().begin_round(now);
         }
         self.freshness.sweep_mut().questions += 1;
         self.freshness.sweep_mut().asked = Some((self.freshness.sweep_mut().questions, self.now));
@@ -340,7 +343,7 @@ impl Engine {
         let ask = EndedAsk {
             table: sweep.tables[sweep.at],
             after: sweep.after.clone(),
-            cutoff_ms: milliseconds(self.now) - MARGIN_MS,
+            cutoff_ms: sweep.undeleted.cutoff(milliseconds(self.now) - MARGIN_MS),
             margin_ms: MARGIN_MS,
             limit: PAGE,
         };
@@ -352,7 +355,7 @@ impl Engine {
         let asked = self.freshness.sweep_mut().asked.take_if(|(asked, _)| *asked == request);
         let Some((_, asked_at)) = asked else { return };
         let took = self.now.since(asked_at);
-        let rest = Span::from_nanos(took.as_nanos().saturating_mul(REST));
+        let rest = Span::from_nanos(took.as_nanos().saturating_mul(REST)).min(REST_MAX);
         let rested = if took > QUICK { self.now + rest } else { self.now };
         let schema = self.schema.clone();
         let table = schema.table(self.freshness.sweep().tables[self.freshness.sweep().at]);

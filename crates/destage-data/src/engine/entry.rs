@@ -20,7 +20,10 @@ impl Engine {
             self.wait_timed_out(client);
         }
         self.expire_leases();
-        self.end_clock_waits();
+        if self.end_clock_waits() {
+            // What they write is synced with this tick.
+            self.run_ready();
+        }
         self.expire_rows();
         self.expire_some();
         self.drop_absent_plain();

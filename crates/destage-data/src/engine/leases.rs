@@ -84,11 +84,13 @@ impl Engine {
         self.wait_for_lease(client, session, raw);
     }
 
-    /// Lets those ask again who wait for the origin's clock.
-    pub(super) fn end_clock_waits(&mut self) {
-        if self.freshness.sweep_mut().agrees(self.now) {
+    /// Lets those ask again who wait for the origin's clock, if it agrees now; whether it does.
+    pub(super) fn end_clock_waits(&mut self) -> bool {
+        let agrees = self.freshness.sweep_mut().agrees(self.now);
+        if agrees {
             self.wake_lease_waiters();
         }
+        agrees
     }
 
     /// Has a request wait for its units.

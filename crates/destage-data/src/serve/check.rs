@@ -58,16 +58,17 @@ pub fn check(settings: &Settings) -> Findings {
     let tables = schema.reachable().len();
     findings.note("tables and keys", fits, |()| format!("{tables} tables, all settings fit"));
     if schema.rows_end {
-        let missing = missing_indexes(&*origin, &schema).map_err(ServeError::from);
-        findings.note("rows that end", missing, |missing| match &missing[..] {
-            [] => "found by an index".to_owned(),
-            missing => {
+        let told = match missing_indexes(&*origin, &schema).as_deref() {
+            Ok([]) => "found by an index".to_owned(),
+            Ok(missing) => {
                 let each = missing.iter().map(|(table, statement)| {
                     format!("those of {table} are looked for through the whole table: {statement}")
                 });
                 each.collect::<Vec<_>>().join("; ")
             }
-        });
+            Err(error) => format!("whether an index finds them is not known: {error}"),
+        };
+        findings.note("rows that end", Ok::<_, ServeError>(told), String::clone);
     }
     if let Some(Some((report, disk))) = journal {
         let belongs = belongs(settings, &*origin, &report);
