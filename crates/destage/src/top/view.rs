@@ -77,10 +77,12 @@ fn colour(mode: &str) -> Style {
 fn overview(servers: &Servers, width: u16) -> Table<'_> {
     let is_narrow = width < 80;
     let mut names = vec!["server", "mode", "behind", "writes/s"];
-    // On a phone the port must still be seen: servers of one host differ in nothing else.
-    let (mode, writes) = if is_narrow { (9, 8) } else { (10, 9) };
-    let mut widths = vec![Constraint::Min(12)];
-    widths.extend([mode, 8, writes].map(Constraint::Length));
+    let mut widths = vec![
+        Constraint::Min(12),
+        Constraint::Length(10),
+        Constraint::Length(8),
+        Constraint::Length(9),
+    ];
     if !is_narrow {
         names.extend(["requests/s", "hits", "dirty", "parked"]);
         widths.extend([10, 8, 11, 7].map(Constraint::Length));

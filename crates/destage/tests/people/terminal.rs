@@ -79,16 +79,10 @@ impl Terminal {
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join(format!("{name}.svg"));
         let (drawing, width, height) = drawn(&self.screen(), self.columns, self.rows);
-        std::fs::write(&file, &drawing).expect("the picture can be written");
+        std::fs::write(&file, drawing).expect("the picture can be written");
         let scratch = Scratch::new();
         let Some(mut browser) = Browser::start(&scratch, width, height) else { return };
-        // On a page as wide as the browser: a drawing by itself is shown as on a desk.
-        let page = format!(
-            "<!doctype html><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-             <style>body {{ margin: 0 }} svg {{ display: block }}</style>{drawing}"
-        );
-        let file = scratch.join("picture.html");
-        std::fs::write(&file, page).expect("the page can be written");
+        let file = file.canonicalize().expect("it was written");
         browser.open(&format!("file://{}", file.display()));
         browser.picture(name);
     }

@@ -28,8 +28,9 @@ fn both_front_ends_are_watched_at_once() {
         std::fs::create_dir_all(artifacts()).expect("a folder");
         std::fs::write(artifacts().join(format!("top-{name}.txt")), &text)
             .expect("it can be written");
-        let (rows, blocks) = (server.admin.to_string(), &volumes.admin);
-        for part in [&rows, blocks, "normal", "gone", "what a crash would lose now"] {
+        for part in
+            [&server.admin.to_string()[..10], "normal", "gone", "what a crash would lose now"]
+        {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         let widest = text.lines().map(|line| line.chars().count()).max();
