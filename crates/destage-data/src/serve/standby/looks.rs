@@ -103,7 +103,7 @@ impl Looks {
         let _turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let told = self.state().under_way.get(what).and_then(|under_way| under_way.is_right);
         let place = if told.is_none() { look() } else { None };
-        let is_right = told.unwrap_or(place.is_some());
+        let is_right = told.unwrap_or_else(|| place.is_some());
         let state = &mut *self.state();
         if let Some(place) = place {
             state.known.insert(what.quick[place]);
