@@ -3,7 +3,7 @@
 use super::{SESSIONS, SETTINGS, on_each};
 use crate::harness::ferretdb::Ferret;
 use crate::harness::server::binary;
-use crate::harness::{Database, Launch, Scratch};
+use crate::harness::{Database, Launch, PATIENCE, Scratch, eventually};
 use crate::mapped;
 use mongodb::bson::doc;
 use std::process::Command;
@@ -27,6 +27,26 @@ fn the_schema_says_at_which_time_rows_end() {
         let line = shown.lines().find(|line| line.starts_with("sessions:{"));
         let line = line.expect("the table is shown");
         assert!(line.contains("rows end at the time in expires_at"), "{line}");
+    });
+}
+
+/// Without the index the origin looks through the whole table: the statement that is named mends it.
+#[test]
+fn the_index_that_finds_rows_which_have_ended_is_named_until_it_is_there() {
+    let scratch = Scratch::new();
+    on_each(SESSIONS, SETTINGS, |launch, database| {
+        let server = launch.start();
+        eventually("the log names it", PATIENCE, || server.log().contains("CREATE INDEX"));
+        server.terminate(PATIENCE);
+        let shown = schema(database, &scratch, SETTINGS);
+        let (_, statement) = shown.split_once("CREATE INDEX").expect("it is named");
+        let line = statement.lines().next().expect("a line");
+        database.execute(&format!("CREATE INDEX{line}"));
+        let shown = schema(database, &scratch, SETTINGS);
+        assert!(!shown.contains("CREATE INDEX"), "{shown}");
+        let server = launch.start();
+        assert!(!server.log().contains("CREATE INDEX"), "{}", server.log());
+        server.terminate(PATIENCE);
     });
 }
 

@@ -53,6 +53,38 @@ fn a_row_that_is_prolonged_while_its_deletion_is_under_way_stays_and_any_other_g
     });
 }
 
+/// A trigger of the database keeps a row that has ended: that is told, and others are deleted all the same.
+#[test]
+fn a_row_whose_deletion_a_trigger_swallows_is_told_of_and_keeps_no_other() {
+    let scratch = Scratch::new();
+    let Some(database) = Database::postgres() else { return };
+    let database = with(
+        database,
+        &format!(
+            "{SESSIONS}
+             CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN IF OLD.id LIKE 'kept%' THEN RETURN NULL; END IF; RETURN OLD; END $$;
+             CREATE TRIGGER keeps BEFORE DELETE ON sessions FOR EACH ROW EXECUTE FUNCTION keeps();"
+        ),
+    );
+    let settings = SETTINGS.replace("[table.sessions]", "[table.sessions]\ntriggers = 'none'");
+    let launch = crate::mapped::launch(&scratch, &database, "data", &settings);
+    let server = launch.start();
+    insert(&database, &["kept-1".into(), "kept-2".into()], -60);
+    insert(&database, &["gone-1".into(), "gone-2".into()], -60);
+    eventually("those that nobody keeps go", PATIENCE, || count(&database, "id LIKE 'gone%'") == 0);
+    eventually("the others are told of", PATIENCE * 2, || {
+        server.metric("destage_ended_rows_undeleted") == 2.0
+    });
+    assert_eq!(count(&database, "id LIKE 'kept%'"), 2);
+    assert_eq!(server.client().run("HGET sessions:kept-1 data"), Reply::Nil);
+    // One that comes later goes, too.
+    insert(&database, &["gone-3".into()], -60);
+    eventually("it goes", PATIENCE, || count(&database, "id LIKE 'gone%'") == 0);
+    assert_eq!(parked(&database), 0);
+    server.terminate(PATIENCE);
+}
+
 const CARTS: &str = "
 CREATE TABLE carts (id INTEGER NOT NULL PRIMARY KEY, n INTEGER, expires_at WHEN );
 CREATE TABLE items (id ID , cart INTEGER NOT NULL REFERENCES carts (id));
