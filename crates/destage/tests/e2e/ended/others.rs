@@ -208,8 +208,25 @@ fn deletions_that_the_origin_does_not_take_stop_below_the_limit_and_go_on_after_
             .with(&["--config", &config, "--staleness", "none", "--dirty-limit", "64K"]);
         let server = launch.start();
         let keys: Vec<_> = (0..2_500).map(|n| format!("old-{n:04}")).collect();
-        insert(database, &keys, -60);
-        let held = Held::begin(database, "UPDATE sessions SET data = 'y' WHERE id = 'old-0000'");
+        let locked = |key: &str| {
+            Held::begin(database, &format!("UPDATE sessions SET data = 'y' WHERE id = '{key}'"))
+        };
+        let held = if matches!(database, Database::Sqlite(_)) {
+            // Whoever locks a row there locks all of them.
+            insert(database, &keys, -60);
+            locked("old-0000")
+        } else {
+            // If it is deleted before it is locked, there is another one.
+            let first = |number: usize| {
+                let key = format!("a-{number}");
+                insert(database, std::slice::from_ref(&key), -60);
+                let held = locked(&key);
+                (count(database, &format!("id = '{key}'")) == 1).then_some(held)
+            };
+            let held = (0..100).find_map(first).expect("one is locked in time");
+            insert(database, &keys, -60);
+            held
+        };
         let check = || {
             let writes = server.status()["writes"].clone();
             let of = |name: &str| writes[name].as_u64().expect("a number");
