@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a program says that looks at a file on a mount whose server is dead.
-const DEAD_MOUNT: &str = "Transport endpoint is not connected";
+const DEAD_MOUNT: &str = "cannot check mount status";
 
 /// Refuses to run a test where it cannot prove anything.
 #[track_caller]
