@@ -207,7 +207,10 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 fn system_authorities() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     // Systems carry some that no library reads; the others count.
-    roots.add_parsable_certificates(system_certificates()?);
+    let (read, _) = roots.add_parsable_certificates(system_certificates()?);
+    if read == 0 {
+        return Err(failure(AUTHORITIES, Path::new(SYSTEM), "none of them can be read"));
+    }
     Ok(roots)
 }
 
