@@ -21,7 +21,7 @@ use destage_tokens::{
 use etcd::{Etcd, Watch};
 use hashbrown::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub(crate) struct Tokens {
     tasks: Sender<Task>,
     holder: OnceLock<Weak<dyn Holder>>,
     current: Mutex<Option<LeaseId>>,
+    /// The latest lease was not had or renewed, and the log says so.
+    is_away: AtomicBool,
 }
 
 enum StoreWork {
@@ -143,6 +145,7 @@ impl Tokens {
             tasks,
             holder: OnceLock::new(),
             current: Mutex::default(),
+            is_away: AtomicBool::default(),
         });
         spawn("tokens-store", &tokens, store_work, Self::ask_store)?;
         spawn("tokens-lease", &tokens, lease_work, Self::ask_lease)?;
@@ -290,18 +293,15 @@ impl Tokens {
         match work {
             LeaseWork::Ask => {
                 let lease = tokens.etcd.lease(tokens.lease_seconds);
-                if let Err(error) = &lease {
-                    tracing::warn!(%error, "no lease: nothing is served until there is one");
-                }
+                tokens.tell(lease.as_ref().err(), "no lease: nothing is served until there is one");
                 let lease = lease.ok();
                 *tokens.current.lock().unwrap_or_else(PoisonError::into_inner) = lease;
                 tokens.with(|host| host.leased(now(), asked, lease));
             }
             LeaseWork::Renew(lease) => {
-                let kept = tokens.etcd.renew(lease).unwrap_or_else(|error| {
-                    tracing::warn!(%error, "the lease is not renewed yet");
-                    Kept::Failed
-                });
+                let kept = tokens.etcd.renew(lease);
+                tokens.tell(kept.as_ref().err(), "the lease is not renewed yet");
+                let kept = kept.unwrap_or(Kept::Failed);
                 if kept == Kept::Gone {
                     tracing::warn!(
                         "the lease has ended: nothing is served until there is another one"
@@ -309,6 +309,16 @@ impl Tokens {
                 }
                 tokens.with(|host| host.kept(now(), asked, lease, kept));
             }
+        }
+    }
+
+    /// Tells the log that etcd does not answer, once until it does: it is asked several times a second.
+    fn tell(&self, error: Option<&impl std::fmt::Display>, what: &str) {
+        let was_away = self.is_away.swap(error.is_some(), Ordering::Relaxed);
+        match error {
+            Some(error) if !was_away => tracing::warn!(%error, "{what}"),
+            None if was_away => tracing::info!("etcd answers again"),
+            _ => {}
         }
     }
 
