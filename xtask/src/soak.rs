@@ -5,6 +5,7 @@ use crate::programs::{self, Program};
 use crate::steps::Steps;
 use crate::test::Environment;
 use clap::{Args, ValueEnum};
+use std::process::Command;
 
 /// How long, and what.
 #[derive(Args)]
@@ -96,7 +97,9 @@ pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
     });
     let seconds = arguments.time_seconds();
     for front in FRONTS.into_iter().filter(|&one| arguments.front.is_none_or(|f| f == one)) {
-        rounds(&mut steps, &environment, &programs, front, seconds, arguments);
+        if let Some(mut rounds) = rounds(&environment, &programs, front, seconds, arguments) {
+            steps.tests(front.name(), &mut rounds);
+        }
     }
     let seeds = arguments.simulated_seeds();
     for (package, target, filter) in SIMULATIONS.into_iter().filter(|_| seeds > 0) {
@@ -110,11 +113,14 @@ pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
     Ok(steps.finish())
 }
 
-/// So many seconds of rounds of every front end, each with new seeds: what the CI runs.
+/// So many seconds of rounds of every front end, each with new seeds: what the CI runs, all at once.
 pub(crate) fn short(steps: &mut Steps, environment: &Environment, programs: &[Program]) {
-    for (front, seconds) in [(Front::Data, 60), (Front::Block, 30), (Front::Mount, 30)] {
-        rounds(steps, environment, programs, front, seconds, &SoakArgs::nothing_else());
-    }
+    let fronts = [(Front::Data, 60), (Front::Block, 45), (Front::Mount, 45)];
+    let rounds = fronts.into_iter().filter_map(|(front, seconds)| {
+        let rounds = rounds(environment, programs, front, seconds, &SoakArgs::nothing_else())?;
+        Some((front.name().to_owned(), rounds))
+    });
+    steps.tests_at_once(rounds.collect(), fronts.len());
 }
 
 impl SoakArgs {
@@ -141,22 +147,20 @@ impl SoakArgs {
 
 /// The rounds are a test that is left out of ordinary runs.
 fn rounds(
-    steps: &mut Steps,
     environment: &Environment,
     programs: &[Program],
     front: Front,
     seconds: u64,
     arguments: &SoakArgs,
-) {
+) -> Option<Command> {
     let is_wanted = |one: &&Program| one.package == "destage" && one.target == front.program();
-    let Some(program) = programs.iter().find(is_wanted) else { return };
-    let mut command = program.command(environment);
+    let mut command = programs.iter().find(is_wanted)?.command(environment);
     command.args(["--ignored", "--exact", ROUNDS, "--nocapture"]);
     command.env("DESTAGE_SOAK_SECONDS", seconds.to_string());
     command.envs(arguments.seed.map(|seed| ("DESTAGE_SOAK_SEED", seed.to_string())));
     command.envs(arguments.kills.map(|kills| ("DESTAGE_SOAK_KILLS", kills.to_string())));
     command.envs(arguments.case.as_ref().map(|case| ("DESTAGE_SOAK_CASE", case)));
-    steps.tests(front.name(), &mut command);
+    Some(command)
 }
 
 #[cfg(test)]

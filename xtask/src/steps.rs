@@ -3,8 +3,10 @@
 
 use crate::Result;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
 /// What the steps so far came to.
@@ -38,30 +40,56 @@ impl Steps {
         })
     }
 
-    /// Runs test programs and counts what they report.
+    /// Runs a test program and counts what it reports.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) -> bool {
-        self.tests_at_once(name, std::slice::from_mut(command))
+        self.step(name, |steps| steps.take(name, counted(command)))
     }
 
-    /// Runs several of them at once, as one step: for those that look at no time.
-    pub(crate) fn tests_at_once(&mut self, name: &str, commands: &mut [Command]) -> bool {
-        self.step(name, |steps| {
-            let all: Vec<Result<Counted>> = std::thread::scope(|scope| {
-                let run = |command| scope.spawn(|| counted(command));
-                let running: Vec<_> = commands.iter_mut().map(run).collect();
-                let failed = |_| Err("a step's output was not read to its end".to_owned());
-                running.into_iter().map(|thread| thread.join().unwrap_or_else(failed)).collect()
-            });
-            let mut is_well = true;
-            for counted in all {
-                let counted = counted.unwrap_or_else(|message| {
-                    eprintln!("xtask: {message}");
-                    Counted::default()
+    /// Runs several of them, so many at once: for those that look at no time. Each is a step; what it prints comes when it ends.
+    pub(crate) fn tests_at_once(&mut self, programs: Vec<(String, Command)>, at_once: usize) {
+        let at_once = programs.len().min(at_once);
+        let programs = Mutex::new(programs.into_iter());
+        let next = || programs.lock().expect("no holder panics").next();
+        let steps = Mutex::new(self);
+        thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let Some((name, command)) = next() {
+                        let start = Instant::now();
+                        let (output, counted) = counted_whole(command);
+                        let mut steps = steps.lock().expect("no holder panics");
+                        println!("\n==> {name}");
+                        // Nobody reads the output any more: the verdict still counts.
+                        let _ = std::io::stdout().lock().write_all(&output);
+                        let is_well = steps.take(&name, counted);
+                        steps.end(&name, start, is_well);
+                    }
                 });
-                is_well &= steps.take(name, counted);
             }
-            is_well
-        })
+        });
+    }
+
+    /// Takes these steps while others are taken, with what these leave of the processors.
+    pub(crate) fn beside(
+        &mut self,
+        low: impl FnOnce(&mut Self) + Send,
+        others: impl FnOnce(&mut Self),
+    ) {
+        let mut beside = Self::default();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // On Linux it is the thread's own, and that of the processes which it starts.
+                if let Err(error) = rustix::process::setpriority_process(None, PRIORITY_LOW) {
+                    println!("xtask: steps run beside others at the same priority: {error}");
+                }
+                low(&mut beside);
+            });
+            others(self);
+        });
+        self.count(beside.passed, beside.failed);
+        self.left_out.extend(beside.left_out);
+        self.broken.extend(beside.broken);
+        self.why.extend(beside.why);
     }
 
     /// Notes what a step could not do, since something from outside is missing.
@@ -71,7 +99,11 @@ impl Steps {
     }
 
     /// Adds what test programs have reported; whether all is well.
-    fn take(&mut self, name: &str, counted: Counted) -> bool {
+    fn take(&mut self, name: &str, counted: Result<Counted>) -> bool {
+        let counted = counted.unwrap_or_else(|message| {
+            eprintln!("xtask: {message}");
+            Counted::default()
+        });
         let Counted { passed, failed, success, left_out, why, .. } = counted;
         self.why.extend(why.into_iter().map(|(test, lines)| (format!("{name}: {test}"), lines)));
         // A step that dies before its tests report anything still counts as one failure.
@@ -91,12 +123,16 @@ impl Steps {
         println!("\n==> {name}");
         let start = Instant::now();
         let done = body(self);
+        self.end(name, start, done);
+        done
+    }
+
+    fn end(&mut self, name: &str, start: Instant, done: bool) {
         let verdict = if done { "ok" } else { "FAILED" };
         println!("==> {name}: {verdict} in {:.1} s", start.elapsed().as_secs_f64());
         if !done {
             self.broken.push(name.to_owned());
         }
-        done
     }
 
     fn count(&mut self, passed: u64, failed: u64) {
@@ -143,6 +179,17 @@ const WHY_LINES: usize = 8;
 const WHY_BYTES: usize = 1000;
 
 impl Counted {
+    /// What the lines of an output say, each of which is shown as well.
+    fn of(output: impl Read, mut show: impl FnMut(&[u8])) -> Result<Self> {
+        let mut counted = Self::default();
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.map_err(|error| format!("failed to read a step's output: {error}"))?;
+            show(&line);
+            counted.note(&String::from_utf8_lossy(&line));
+        }
+        Ok(counted)
+    }
+
     fn note(&mut self, line: &str) {
         self.note_why(line);
         if let Some((passed, failed)) = result_line(line) {
@@ -189,25 +236,43 @@ const MAY_LACK: [&str; 5] = [
     "in the folder that DESTAGE_CEPH names",
 ];
 
+/// Lower than anything else that runs, but not the lowest.
+const PRIORITY_LOW: i32 = 15;
+
 /// Passes the command's output on, adds up its `test result:` lines, and notes who was left out.
 fn counted(command: &mut Command) -> Result<Counted> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("failed to start {command:?}: {error}"))?;
+    let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = started.map_err(|error| format!("failed to start {command:?}: {error}"))?;
     let output = child.stdout.take().expect("the output is piped");
-    let mut counted = Counted::default();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.map_err(|error| format!("failed to read a step's output: {error}"))?;
-        // Whole lines, where several run at once. Nobody reads the output any more: the verdict still counts.
+    let counted = Counted::of(output, |line| {
+        // Whole lines, where others write, too. Nobody reads the output any more: the verdict still counts.
         let mut out = std::io::stdout().lock();
-        let _ = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
-        counted.note(&String::from_utf8_lossy(&line));
-    }
+        let _ = out.write_all(line).and_then(|()| out.write_all(b"\n"));
+    })?;
     let status = child.wait().map_err(|error| format!("failed to wait for a step: {error}"))?;
-    counted.success = status.success();
-    Ok(counted)
+    Ok(Counted { success: status.success(), ..counted })
+}
+
+/// The same, with the output (errors included) in one piece.
+fn counted_whole(mut command: Command) -> (Vec<u8>, Result<Counted>) {
+    let mut whole = Vec::new();
+    let counted = || -> Result<Counted> {
+        let failed = |error| format!("failed to start {command:?}: {error}");
+        let (output, input) = std::io::pipe().map_err(failed)?;
+        let errors = input.try_clone().map_err(failed)?;
+        let started = command.stdin(Stdio::null()).stdout(input).stderr(errors).spawn();
+        let mut child = started.map_err(|error| format!("failed to start {command:?}: {error}"))?;
+        // It holds the pipe's other end, which is to end with the child.
+        drop(command);
+        let counted = Counted::of(output, |line| {
+            whole.extend_from_slice(line);
+            whole.push(b'\n');
+        })?;
+        let status = child.wait().map_err(|error| format!("failed to wait for a step: {error}"))?;
+        Ok(Counted { success: status.success(), ..counted })
+    };
+    let counted = counted();
+    (whole, counted)
 }
 
 /// The counts of `test result: ok. 3 passed; 0 failed; ...`.
@@ -270,9 +335,34 @@ mod tests {
             "test result: ok. 5 passed; 0 failed; 0 ignored",
         ]);
         let mut steps = Steps::default();
-        assert!(!steps.take("it", counted), "everything was installed");
+        assert!(!steps.take("it", Ok(counted)), "everything was installed");
         assert_eq!((steps.passed, steps.failed, steps.left_out.len()), (3, 0, 2));
         assert_eq!(steps.left_out["it: one"].len(), 2, "{:?}", steps.left_out);
+    }
+
+    fn says(what: &str) -> (String, Command) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", what]);
+        (what.to_owned(), shell)
+    }
+
+    #[test]
+    fn all_that_run_at_once_or_beside_others_are_counted() {
+        let result = |passed, failed, code| {
+            says(&format!(
+                "echo 'test result: ok. {passed} passed; {failed} failed; 0 ignored'; exit {code}"
+            ))
+        };
+        let mut steps = Steps::default();
+        steps.tests_at_once(vec![result(1, 0, 0), result(10, 0, 0), result(100, 0, 0)], 2);
+        assert_eq!((steps.passed, steps.failed, steps.broken.len()), (111, 0, 0));
+        let (_, mut fails) = says("exit 3");
+        steps.beside(
+            |steps| drop(steps.check("beside", &mut fails)),
+            |steps| steps.tests_at_once(vec![result(1000, 1, 1), says("exit 4")], usize::MAX),
+        );
+        // One that dies before it reports anything counts as one.
+        assert_eq!((steps.passed, steps.failed, steps.broken.len()), (1111, 3, 3));
     }
 
     #[test]
@@ -282,7 +372,7 @@ mod tests {
             "test result: ok. 1 passed; 0 failed; 0 ignored",
         ]);
         let mut steps = Steps::default();
-        assert!(steps.take("it", counted));
+        assert!(steps.take("it", Ok(counted)));
         assert_eq!((steps.passed, steps.left_out.len()), (0, 1));
         assert!(steps.finish());
     }

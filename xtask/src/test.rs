@@ -83,10 +83,12 @@ fn run_programs(
             && ["block", "loads", "mount"].contains(&&*program.target)
     };
     if plan.wants("unit") {
-        for program in programs.iter().filter(|program| !is_end_to_end(program)) {
+        let units = programs.iter().filter(|program| !is_end_to_end(program));
+        let units = units.map(|program| {
             let name = format!("unit: {} {}", program.package, program.target);
-            steps.tests(&name, &mut program.command(environment));
-        }
+            (name, program.command(environment))
+        });
+        steps.tests_at_once(units.collect(), UNITS_AT_ONCE);
         let arguments = ["test", "--workspace", "--doc", "--profile", environment.profile];
         steps.tests("unit: documentation", &mut environment.cargo(&arguments));
         // As the tests have built them.
@@ -95,30 +97,35 @@ fn run_programs(
             steps.check(&format!("example: {example}"), &mut Command::new(path));
         }
     }
-    if plan.wants("e2e") {
-        for program in programs.iter().filter(|program| is_end_to_end(program)) {
-            let mut tests = program.command(environment);
-            tests.args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
-            steps.tests(&format!("e2e: {}", program.target), &mut tests);
+    // The end-to-end tests wait for one thing or another: what is built for the packages takes the processors meanwhile.
+    let packages = |steps: &mut Steps| {
+        if plan.wants("package") {
+            packages(steps, environment);
+            steps.work("crates as they are published", || package::check_crates(environment));
         }
-    }
-    if plan.wants("bench") {
-        // Every case on a tiny scale: that the benchmark works, not what it measures.
-        let cases = programs.iter().filter(|program| is_case(program));
-        let command = |program: &Program| {
-            let mut command = program.command(environment);
-            command.arg("--ignored");
-            command
-        };
-        steps.tests_at_once("bench", &mut cases.map(command).collect::<Vec<_>>());
-    }
-    if plan.wants("package") {
-        packages(steps, environment);
-        steps.work("crates as they are published", || package::check_crates(environment));
-    }
-    if plan.wants("soak") {
-        soak::short(steps, environment, programs);
-    }
+    };
+    steps.beside(packages, |steps| {
+        if plan.wants("e2e") {
+            for program in programs.iter().filter(|program| is_end_to_end(program)) {
+                let mut tests = program.command(environment);
+                tests.args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
+                steps.tests(&format!("e2e: {}", program.target), &mut tests);
+            }
+        }
+        if plan.wants("bench") {
+            // Every case on a tiny scale: that the benchmark works, not what it measures.
+            let cases = programs.iter().filter(|program| is_case(program));
+            let cases = cases.map(|program| {
+                let mut command = program.command(environment);
+                command.arg("--ignored");
+                (format!("bench: {}", program.target), command)
+            });
+            steps.tests_at_once(cases.collect(), usize::MAX);
+        }
+        if plan.wants("soak") {
+            soak::short(steps, environment, programs);
+        }
+    });
 }
 
 /// Makes and tries out what users install, as `cargo xtask package` does, but of a static binary that is built quickly.
@@ -270,5 +277,7 @@ const STEPS: [&str; 9] =
     ["fmt", "book", "clippy", "unit", "build", "e2e", "bench", "package", "soak"];
 /// More would let the tests of time bounds wait for a processor.
 const TEST_THREADS: usize = 4;
+/// Programs of unit tests: many end with one long test.
+const UNITS_AT_ONCE: usize = 2;
 /// As the development profile, with the project's own code optimised a little: the simulations run in the tests.
 pub(crate) const PROFILE: &str = "ci";

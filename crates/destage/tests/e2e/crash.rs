@@ -25,6 +25,8 @@ pub(crate) struct Case {
     /// What a crash may lose.
     loss: Option<Duration>,
     load_ms: (u64, u64),
+    /// What each client does nothing for after each reply: a load of seconds would else be checked for minutes.
+    pause: Duration,
     mix: Mix,
     /// A settings file; one with ordering domains has the origin follow each of them apart.
     config: Option<&'static str>,
@@ -37,6 +39,7 @@ pub(crate) const SQLITE: Case = Case {
     arguments: &[],
     loss: None,
     load_ms: (20, 400),
+    pause: Duration::ZERO,
     mix: Mix::Full,
     config: None,
 };
@@ -52,6 +55,7 @@ pub(crate) const SQLITE_SECOND: Case = Case {
     arguments: &["--commit", "1s"],
     loss: Some(Duration::from_secs(1)),
     load_ms: (900, 2_600),
+    pause: millis(4),
     ..SQLITE
 };
 /// Both.
@@ -123,13 +127,8 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
         .with(&["--linger", *random.pick(&linger), "--batch", *random.pick(&batch)]);
     let launch = configured(case, &scratch, launch);
     let server = launch.start();
-    let load = Load::start(
-        server.listen,
-        seed,
-        random.between(1, 12) as usize,
-        *random.pick(&[1, 1, 4, 16]),
-        case.mix,
-    );
+    let (clients, depth) = (random.between(1, 12) as usize, *random.pick(&[1, 1, 4, 16]));
+    let load = Load::paced(server.listen, seed, clients, depth, case.mix, case.pause);
     thread::sleep(millis(random.between(case.load_ms.0, case.load_ms.1)));
     server.kill();
     let acks = load.acks();
