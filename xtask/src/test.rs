@@ -276,7 +276,7 @@ const TRACES: &str = "DESTAGE_TRACES";
 const STEPS: [&str; 9] =
     ["fmt", "book", "clippy", "unit", "build", "e2e", "bench", "package", "soak"];
 /// More would let the tests of time bounds wait for a processor.
-const TEST_THREADS: usize = 4;
+const TEST_THREADS: usize = 6;
 /// Programs of unit tests: many end with one long test.
 const UNITS_AT_ONCE: usize = 2;
 /// As the development profile, with the project's own code optimised a little: the simulations run in the tests.

@@ -7,6 +7,7 @@ mod others;
 
 use crate::harness::{Client, Database, Launch, PATIENCE, Reply, Scratch, Server, eventually};
 use crate::mapped;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const SESSIONS: &str =
@@ -41,14 +42,18 @@ fn at(database: &Database, seconds: i64) -> String {
 }
 
 /// On each kind of database, with these tables and settings.
-fn on_each(tables: &str, settings: &str, body: impl Fn(Launch, &Database)) {
+fn on_each(tables: &str, settings: &str, body: impl Fn(Launch, &Database) + Sync) {
     let scratch = Scratch::new();
     let found = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
-    for (number, database) in found.into_iter().flatten().enumerate() {
-        let database = with(database, tables);
-        let launch = mapped::launch(&scratch, &database, &format!("data-{number}"), settings);
-        body(launch, &database);
-    }
+    // At once: most of them wait for the next sweep.
+    thread::scope(|scope| {
+        for (number, database) in found.into_iter().flatten().enumerate() {
+            let database = with(database, tables);
+            let launch = mapped::launch(&scratch, &database, &format!("data-{number}"), settings);
+            let body = &body;
+            scope.spawn(move || body(launch, &database));
+        }
+    });
 }
 
 /// Sessions of these keys that end in so many seconds, by another program.

@@ -2,6 +2,7 @@
 
 use super::{SESSIONS, SETTINGS, at, count, ended, insert, number, on_each, parked, with};
 use crate::harness::{Database, Held, Launch, PATIENCE, Reply, Scratch, eventually};
+use std::thread;
 
 /// A row that has ended, and which another program prolongs in a transaction that is open while Destage deletes the row. It
 /// commits or not; whether the row is there then.
@@ -201,8 +202,7 @@ fn deletions_that_the_origin_does_not_take_stop_below_the_limit_and_go_on_after_
     std::fs::write(&config, SETTINGS).expect("the settings can be written");
     let config = config.display().to_string();
     let found = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
-    for (number, database) in found.into_iter().flatten().enumerate() {
-        let database = &with(database, SESSIONS);
+    let stops_and_goes_on = &|number: usize, database: &Database| {
         let launch = Launch::in_folder(&scratch, &format!("data-{number}"))
             .with(&["--origin", &database.url(), "--no-auth", "--origin-timeout", "2s"])
             .with(&["--config", &config, "--staleness", "none", "--dirty-limit", "64K"]);
@@ -244,5 +244,10 @@ fn deletions_that_the_origin_does_not_take_stop_below_the_limit_and_go_on_after_
         });
         assert!(ended(&server) >= 2_500.0);
         assert_eq!(parked(database), 0);
-    }
+    };
+    thread::scope(|scope| {
+        for (number, database) in found.into_iter().flatten().enumerate() {
+            scope.spawn(move || stops_and_goes_on(number, &with(database, SESSIONS)));
+        }
+    });
 }
