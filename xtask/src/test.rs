@@ -92,7 +92,7 @@ fn run_programs(
         let arguments = ["test", "--workspace", "--doc", "--profile", environment.profile];
         steps.tests("unit: documentation", &mut environment.cargo(&arguments));
         // As the tests have built them.
-        for example in ["bank_transfer", "social_counter"] {
+        for example in ["async_orders", "bank_transfer", "social_counter"] {
             let path = environment.built("examples").join(example);
             steps.check(&format!("example: {example}"), &mut Command::new(path));
         }

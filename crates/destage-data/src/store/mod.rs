@@ -34,7 +34,9 @@
 //! Neither makes anybody wait: who comes too late tries again, after a while, and [`Store::session`] does so by itself. A
 //! session that takes longer than its leases last is fenced and tried again, too.
 //!
-//! The blocking calls here are for threads; a store is shared among them by reference or in an [`std::sync::Arc`].
+//! The blocking calls here are for threads; a store is shared among them by reference or in an [`std::sync::Arc`]. An
+//! asynchronous program runs a whole session by its runtime's call for what blocks, such as Tokio's `spawn_blocking`, never
+//! between two awaits: the example `async_orders` does.
 //!
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores: sessions and leases in section 2,
 //! Design 2 in section 3.
@@ -55,6 +57,9 @@ mod view;
 mod wire;
 
 pub use crate::change::Op;
+pub use crate::schema::Schema;
+pub use crate::settings::{DomainSettings, Settings};
+pub use destage_runtime::status::Report;
 pub use dml::{Declared, Dml, Parameter};
 pub use embedded::Embedded;
 pub use entries::{
@@ -66,9 +71,7 @@ pub use options::{LEASE_DEFAULT, LEASE_MAX, LEASE_MIN, Options, RETRY_TIMEOUT_DE
 pub use session::Session;
 pub use value::{FromValue, Key, KeyPart, KeyParts, Row, Value};
 
-use crate::schema::Schema;
 use destage_runtime::admin::{Caller, Control};
-use destage_runtime::status::Report;
 use retry::Attempts;
 use std::time::Duration;
 use wire::{Answer, push_request};
