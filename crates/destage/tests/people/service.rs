@@ -1,7 +1,7 @@
 //! As systemd starts it: told when clients are served, that it lives, and that it ends.
 
 use crate::harness::server::{binary, signal};
-use crate::harness::{PATIENCE, Scratch, eventually, has};
+use crate::harness::{Launch, PATIENCE, Scratch, eventually, has, shop};
 use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
@@ -27,6 +27,23 @@ fn told(socket: &UnixDatagram, last: &str) -> Vec<String> {
         told.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
     }
     told
+}
+
+#[test]
+fn what_systemd_shows_follows_the_mode() {
+    let scratch = Scratch::new();
+    let path = scratch.join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    let launch = Launch::before(&scratch, &shop::sqlite(&scratch).url())
+        .hearing("NOTIFY_SOCKET", path.to_str().expect("the test's folder has a plain name"));
+    let server = launch.with(&["--staleness", "1s"]).start();
+    told(&socket, "READY=1");
+    let mut client = server.client();
+    client.run("DESTAGE PAUSE").ok();
+    assert_eq!(client.run("HSET customers:1 name Lovelace").int(), 0);
+    told(&socket, "STATUS=staleness-exceeded: the oldest undecided write is older than D");
+    client.run("DESTAGE RESUME").ok();
+    told(&socket, "STATUS=normal: the policy is in force");
 }
 
 fn is_told_by(command: &mut Command, scratch: &Scratch) {
