@@ -9,8 +9,8 @@ pub mod store;
 pub mod users;
 
 pub use destage_origins::{
-    catalog, cells, change, checks, collection, derived, dml, domains, key_text, mapping, once,
-    parked, plan, schema, ttl, value,
+    catalog, cells, change, checks, collection, defaults, derived, dml, domains, key_text, mapping,
+    once, parked, plan, schema, ttl, value,
 };
 
 /// The stores behind the cache.
