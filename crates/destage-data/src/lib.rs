@@ -15,8 +15,8 @@ pub mod users;
 
 #[doc(hidden)]
 pub use destage_origins::{
-    catalog, cells, change, checks, collection, derived, dml, domains, key_text, mapping, once,
-    parked, plan, schema, ttl, value,
+    catalog, cells, change, checks, collection, defaults, derived, dml, domains, key_text, mapping,
+    once, parked, plan, schema, ttl, value,
 };
 
 /// The stores behind the cache.

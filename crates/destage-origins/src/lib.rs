@@ -11,6 +11,7 @@ pub mod collection;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod contract;
+pub mod defaults;
 pub mod derived;
 pub mod dml;
 pub mod domains;

@@ -2,6 +2,7 @@
 
 use crate::checks::{Check, Condition};
 use crate::collection::{Collection, CollectionId, Part};
+use crate::defaults::Formula;
 use crate::mapping::{MappingSettings, Mappings};
 use crate::ttl::Ttl;
 use crate::value::ColumnType;
@@ -80,6 +81,8 @@ pub struct Table {
     pub copies_expire: bool,
     /// Its rows end at the time that a column holds.
     pub ttl: Option<Ttl>,
+    /// The columns that a new row is given here in the place of their defaults, if it is not given them otherwise.
+    pub given_here: Vec<(usize, Formula)>,
     by_column: HashMap<Vec<u8>, u16>,
 }
 
@@ -170,6 +173,8 @@ pub enum ColumnDefault {
     Constant(Vec<u8>),
     /// Something that only the origin can tell (a function, a sequence): unknown until the row is at the origin.
     Computed,
+    /// The same, unless it is given here: see [`Table::given_here`].
+    Formula(Formula),
 }
 
 /// Most tables that are reachable.
@@ -375,6 +380,7 @@ impl Table {
             part: None,
             copies_expire: false,
             ttl: None,
+            given_here: Vec::new(),
             by_column: HashMap::new(),
         }
     }

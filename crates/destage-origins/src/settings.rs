@@ -24,6 +24,8 @@ pub struct TableSettings {
     pub copies_expire: bool,
     /// In which column the times stand at which rows end. `None`: they do not.
     pub ttl: Option<TtlSettings>,
+    /// New rows are given here what their defaults compute, as far as it is known here.
+    pub defaults_here: bool,
     /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
     pub document: Option<DocumentSettings>,
 }

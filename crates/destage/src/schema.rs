@@ -169,6 +169,11 @@ impl Shown<'_> {
         if let Some(age) = settings.max_age {
             parts.push(format!("copies are at most {} old (max_age)", Interval(age)));
         }
+        if !table.given_here.is_empty() {
+            let names = table.given_here.iter().map(|(column, _)| &*table.columns[*column].name);
+            let names: Vec<&str> = names.collect();
+            parts.push(format!("new rows are given {} here (defaults)", names.join(", ")));
+        }
         if settings.copies_expire {
             parts.push("copies may expire (ttl)".into());
         }
@@ -220,6 +225,7 @@ impl Shown<'_> {
                 "key": index < table.key_len,
                 "not_null": column.not_null,
                 "computed": table.is_computed(index),
+                "given_here": is_given(table, index),
                 "writable": index >= table.key_len
                     && !column.generated
                     && column.ty != ColumnType::Opaque,
@@ -335,6 +341,13 @@ fn pattern(table: &Table) -> String {
     format!("{}{key}", table.name)
 }
 
+/// What can be done about a default that makes readers of a new row wait.
+const GIVABLE: &str = "default computed by the origin; with defaults = \"here\" a new row is given it before the acknowledgement";
+
+fn is_given(table: &Table, column: usize) -> bool {
+    table.given_here.iter().any(|(given, _)| *given == column)
+}
+
 fn notes(table: &Table, index: usize, column: &Column) -> Vec<String> {
     let mut notes = Vec::new();
     if index < table.key_len {
@@ -359,7 +372,15 @@ fn notes(table: &Table, index: usize, column: &Column) -> Vec<String> {
         ColumnDefault::Constant(value) => {
             notes.push(format!("default '{}'", String::from_utf8_lossy(value)));
         }
-        ColumnDefault::Computed => notes.push("default computed by the origin".into()),
+        ColumnDefault::Formula(_) if is_given(table, index) => {
+            notes.push("a new row is given it before the acknowledgement".into());
+        }
+        ColumnDefault::Formula(_) if table.givable().any(|(column, _)| column == index) => {
+            notes.push(GIVABLE.into());
+        }
+        ColumnDefault::Computed | ColumnDefault::Formula(_) => {
+            notes.push("default computed by the origin".into());
+        }
     }
     notes
 }

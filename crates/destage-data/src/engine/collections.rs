@@ -481,7 +481,7 @@ fn scored(
         }
         (Op::Insert, _) => match collection.score.map(|column| &table.columns[column].default) {
             Some(ColumnDefault::Constant(score)) => Some(Some(score.clone())),
-            Some(ColumnDefault::Computed) => None,
+            Some(ColumnDefault::Computed | ColumnDefault::Formula(_)) => None,
             Some(ColumnDefault::None) | None => Some(Some(Vec::new())),
         },
         (Op::Update, Some((column, Set::By(amount)))) => {

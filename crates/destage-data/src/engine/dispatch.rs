@@ -276,6 +276,7 @@ impl Engine {
             txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, protocol));
             Ok(())
         } else {
+            let moment = self.fresh.moment(self.now);
             let mut context = Context {
                 schema: &schema,
                 rows: &self.rows,
@@ -285,6 +286,8 @@ impl Engine {
                 agreed_ms: self.freshness.sweep().agreed_ms(self.now),
                 expiries: self.freshness.expiries(),
                 places: self.sessions.set_places(),
+                fresh: &self.fresh,
+                moment,
             };
             let bytes_max = start + self.config.output_bytes_max;
             let mut reply = Reply::new(&mut session.out, protocol).within(bytes_max);

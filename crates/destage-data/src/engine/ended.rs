@@ -210,7 +210,7 @@ impl Context<'_> {
             let cutoff = cutoff.map_err(|why| ReplyError::err(format!("{}: {why}", table.name)))?;
             self.txn.end(table.id, unit, (ttl.column, Update::To(cutoff)));
         }
-        self.txn.set(self.rows, table, unit, sets);
+        self.change(table, unit, sets);
         Ok(())
     }
 

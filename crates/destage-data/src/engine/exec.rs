@@ -363,6 +363,7 @@ impl Engine {
         let bytes_max = self.config.output_bytes_max;
         let mut reply = Reply::new(&mut session.out, session.protocol).within(bytes_max);
         reply.array(queued.len());
+        let moment = session.moment.unwrap_or_else(|| self.fresh.moment(self.now));
         let mut context = Context {
             schema: &self.schema,
             rows: &self.rows,
@@ -372,6 +373,8 @@ impl Engine {
             agreed_ms: self.freshness.sweep().agreed_ms(self.now),
             expiries: self.freshness.expiries(),
             places: self.sessions.set_places(),
+            fresh: &self.fresh,
+            moment,
         };
         let mut rest = all;
         for command in queued {

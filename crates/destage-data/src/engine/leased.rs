@@ -11,6 +11,7 @@ use super::Engine;
 use super::asking::Answer;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Category, Spec, Verb, find};
+use super::fresh::Moment;
 use super::key::{key_cells, resolve};
 use super::observer::entry_key;
 use super::perform::Context;
@@ -223,7 +224,9 @@ impl Engine {
             };
         }
         let mut txn = kept.map_or_else(Txn::default, |ahead| ahead.txn);
-        let performed = self.replay(session.protocol, &queued, &all, &mut txn);
+        let fresh = &mut self.fresh;
+        let moment = *session.moment.get_or_insert_with(|| fresh.moment(self.now));
+        let performed = self.replay(session.protocol, moment, &queued, &all, &mut txn);
         session.lsn = session.lsn.max(observed);
         match performed {
             Ok(reply) => {
@@ -285,6 +288,7 @@ impl Engine {
     fn replay(
         &self,
         protocol: Protocol,
+        moment: Moment,
         queued: &[Queued],
         all: &[UnitId],
         txn: &mut Txn,
@@ -298,6 +302,8 @@ impl Engine {
             agreed_ms: self.freshness.sweep().agreed_ms(self.now),
             expiries: self.freshness.expiries(),
             places: self.sessions.set_places(),
+            fresh: &self.fresh,
+            moment,
         };
         let (mut out, mut rest) = (Vec::new(), all);
         for command in queued {

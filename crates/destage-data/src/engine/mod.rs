@@ -34,6 +34,7 @@ mod exec;
 mod expire;
 mod fetch;
 mod fields;
+mod fresh;
 mod freshness;
 mod front_end;
 mod glob;
@@ -115,6 +116,7 @@ use destage_runtime::auth::Auth;
 use domains::Domains;
 use ended::Sweep;
 pub(crate) use ended::ahead_ms;
+use fresh::Fresh;
 use freshness::Freshness;
 pub(crate) use glob::glob;
 pub use job::{FetchJob, Groups, Io};
@@ -164,6 +166,8 @@ pub struct Engine {
     domains: Domains,
     /// For how long what is cached may be used.
     freshness: Freshness,
+    /// What new rows are given in the place of their defaults.
+    fresh: Fresh,
     sessions: Sessions,
     asking: Asking,
     /// Whom a change concerns.
@@ -256,6 +260,7 @@ impl Engine {
             unknown: Unknown::default(),
             domains: Domains::one(Partition::one(&schema), decided),
             freshness: Freshness::new(ages, Sweep::new(&schema)),
+            fresh: Fresh::default(),
             sessions: Sessions::new(
                 config.clients_max,
                 config.output_bytes_max,
@@ -272,6 +277,11 @@ impl Engine {
             config,
             schema,
         }
+    }
+
+    /// New rows are given UUIDs made by a key that is random and nobody else's; before that these are left to the origin.
+    pub fn give_uuids(&mut self, key: [u8; 32]) {
+        self.fresh.set_key(key);
     }
 
     /// The time that counts: the latest that it was told.

@@ -264,7 +264,7 @@ pub(crate) fn new_cells<'a>(table: &'a Table, key: &'a [u8]) -> Vec<Cell<'a>> {
         _ if column.generated => Cell::Unknown,
         ColumnDefault::None => Cell::Null,
         ColumnDefault::Constant(value) => Cell::Value(value),
-        ColumnDefault::Computed => Cell::Unknown,
+        ColumnDefault::Computed | ColumnDefault::Formula(_) => Cell::Unknown,
     }));
     cells
 }

@@ -4,6 +4,7 @@ use super::command::Verb;
 use super::cursors::Cursors;
 use super::elements::set_of_table;
 use super::ended::has_ended;
+use super::fresh::{Fresh, Moment};
 use super::hash_scan::HashScan;
 use super::numbers::integer;
 use super::prepared::{Prepared, Trouble};
@@ -33,6 +34,9 @@ pub(crate) struct Context<'a> {
     pub(crate) expiries: &'a Expiries,
     /// Where scans of sets go on.
     pub(super) places: &'a RefCell<Cursors<Place>>,
+    pub(super) fresh: &'a Fresh,
+    /// The transaction's.
+    pub(super) moment: Moment,
 }
 
 /// Every column's name as a bulk string, ready to be copied into replies.
@@ -268,6 +272,22 @@ impl Context<'_> {
             _ => reply.integer(added as i64),
         }
         Ok(())
+    }
+
+    /// Changes columns of a row. A new one is given here what the settings say of its defaults.
+    pub(super) fn change(&mut self, table: &Table, unit: UnitId, mut sets: Vec<(usize, Update)>) {
+        if !table.given_here.is_empty() && self.txn.row(self.rows, unit).is_none() {
+            for &(column, formula) in &table.given_here {
+                if sets.iter().any(|(set, _)| *set == column) {
+                    continue;
+                }
+                let row = self.rows.key(unit);
+                let uuid = || self.fresh.uuid(self.moment, table.id, column, row);
+                let value = formula.value(&table.columns[column].ty, self.moment.at, uuid);
+                sets.extend(value.map(|value| (column, Update::To(value))));
+            }
+        }
+        self.txn.set(self.rows, table, unit, sets);
     }
 
     fn set_absent(

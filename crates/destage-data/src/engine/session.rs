@@ -1,6 +1,7 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
 use super::command::Verb;
+use super::fresh::Moment;
 use super::handshake::HelloRest;
 use super::inbox::Inbox;
 use super::login::Login;
@@ -58,6 +59,8 @@ pub(crate) struct Session {
     pub(crate) multi: Option<Multi>,
     /// The session of S leases on the keys that it watches.
     pub(crate) watch: Option<Token>,
+    /// Begun by DESTAGE BEGIN: the moment of all that it does until it ends, which its commands are answered by.
+    pub(super) moment: Option<Moment>,
     /// The rows of which it says that the origin does not have them.
     pub(crate) absent: Vec<RowKey>,
     pub(crate) waiting: Option<Waiting>,

@@ -262,7 +262,7 @@ impl Context<'_> {
         let mut added = 0;
         for &unit in units {
             if self.row(unit).is_none() {
-                self.txn.set(self.rows, table, unit, Vec::new());
+                self.change(table, unit, Vec::new());
                 added += 1;
             }
         }
@@ -317,7 +317,7 @@ impl Context<'_> {
             last = Some(number(&new));
             let is_new = old.is_none();
             if is_new || old.is_some_and(|old| old != new) {
-                self.txn.set(self.rows, table, unit, vec![(column, Update::To(new))]);
+                self.change(table, unit, vec![(column, Update::To(new))]);
                 added += i64::from(is_new);
                 changed += 1;
             }

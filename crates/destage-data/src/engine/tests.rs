@@ -10,6 +10,7 @@ mod client_wait;
 mod command;
 mod derived;
 mod ended;
+mod given;
 mod halts;
 mod history;
 mod leased;

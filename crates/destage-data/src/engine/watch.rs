@@ -65,6 +65,7 @@ impl Engine {
 
     /// Watches nothing any more.
     pub(super) fn unwatch(&mut self, session: &mut Session) {
+        session.moment = None;
         for key in session.absent.drain(..) {
             self.watchers.forget_absent(&key);
         }
@@ -131,6 +132,7 @@ impl Engine {
             );
         }
         session.watch = Some(self.watchers.begin(self.now, Span::from_millis(lifetime)));
+        session.moment = Some(self.fresh.moment(self.now));
         session.multi = Some(Multi { leased: true, begun: true, ..Multi::default() });
         Reply::new(&mut session.out, session.protocol).ok();
     }

@@ -108,6 +108,7 @@ pub(super) fn start(
         Engine::new(clock.now(), schema.clone(), journal, settings, description, watermark)
             .with_domains(partition, &found, writers);
     engine.derive(queries);
+    engine.give_uuids(super::users::key());
     recover_parked(&mut engine, &mut *writer, settings.parked_bytes_max)?;
     let given_up = recover_once(&mut engine, &recovery)?;
     let left =
@@ -154,6 +155,7 @@ pub(super) fn fit(
     check_tables(settings, schema)?;
     let usage = |error| ServeError::new(exit::USAGE, error);
     declare_sets(settings, schema).map_err(usage)?;
+    schema.give_defaults(&settings.tables).map_err(usage)?;
     serve_keys(settings, schema).map_err(usage)?;
     check_deletions(origin, schema)?;
     let queries = queries(settings, schema, origin)?;

@@ -24,7 +24,7 @@ pub(super) fn passwords(outbox: Outbox) -> io::Result<Sender<PasswordJob>> {
     Ok(sender)
 }
 
-/// Makes the quick hashes of passwords those of this process.
+/// Random bytes, which make the quick hashes of passwords and the UUIDs of new rows those of this process.
 pub(super) fn key() -> [u8; 32] {
     let mut key = [0; 32];
     let halves = [uuid::Uuid::new_v4().into_bytes(), uuid::Uuid::new_v4().into_bytes()];

@@ -104,7 +104,7 @@ fn new_row(table: &Table, key: &[u8]) -> Row {
             (Some(cell), _) => Field::Is(cell.value().map(<[u8]>::to_vec).into()),
             (None, ColumnDefault::None) => Field::Is(Value::NULL),
             (None, ColumnDefault::Constant(value)) => Field::Is(value.clone().into()),
-            (None, ColumnDefault::Computed) => Field::Unknown,
+            (None, ColumnDefault::Computed | ColumnDefault::Formula(_)) => Field::Unknown,
         };
         (column.name.as_str().into(), field)
     });

@@ -17,6 +17,7 @@ mod time;
 pub use float::{format_float4, format_float8, format_sqlite_real};
 pub use mysql::MysqlType;
 pub(crate) use sqlite::{Number as SqliteNumber, number as sqlite_number};
+pub(crate) use time::instant;
 
 use std::borrow::Cow;
 

@@ -3,6 +3,7 @@
 //! Everything is computed in microseconds since 2000-01-01, in which PostgreSQL counts and rounds.
 
 use super::{ValueError, refused, trimmed};
+use destage_core::Time;
 
 /// `YYYY-MM-DD`.
 pub(super) fn date(input: &[u8]) -> Result<String, ValueError> {
@@ -42,6 +43,14 @@ pub(super) fn timestamp(input: &[u8], zone: bool, precision: u8) -> Result<Strin
         out.push_str("+00");
     }
     Ok(out)
+}
+
+/// A time as `YYYY-MM-DD HH:MM:SS[.ffffff]` in UTC, cut off behind so many digits after the second, 0 to 6.
+pub(crate) fn instant(time: Time, digits: u8) -> String {
+    let micros = (time.0 / 1_000).cast_signed() - UNIX_EPOCH;
+    let micros = micros - micros.rem_euclid(10i64.pow(6 - u32::from(digits.min(6))));
+    let (date, of_day) = (format_date(micros.div_euclid(DAY)), micros.rem_euclid(DAY));
+    format!("{date} {}", format_time(of_day))
 }
 
 fn parse_timestamp(text: &[u8], zone: bool) -> Option<i64> {
@@ -208,6 +217,8 @@ fn format_time(micros: i64) -> String {
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
+/// From 1970-01-01 to 2000-01-01.
+const UNIX_EPOCH: i64 = 10_957 * DAY;
 /// Days from 0000-03-01 to 2000-01-01.
 const MARCH_EPOCH: i64 = 730_425;
 /// 0001-01-01 and 9999-12-31.

@@ -39,6 +39,7 @@ struct TableSection {
     fields: BTreeMap<String, String>,
     required: Vec<String>,
     max_age: Option<String>,
+    defaults: DefaultsWord,
     /// "refuse", "cached-copy" or "column NAME".
     ttl: Option<String>,
 }
@@ -64,6 +65,14 @@ enum AckWord {
     #[default]
     Policy,
     Origin,
+}
+
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum DefaultsWord {
+    #[default]
+    Origin,
+    Here,
 }
 
 #[derive(Deserialize)]
@@ -192,6 +201,7 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
     let is_said = id.is_some() || !fields.is_empty() || !required.is_empty();
     let document = is_said.then_some(DocumentSettings { id, fields, required });
     let ack_origin = section.ack == AckWord::Origin;
+    let defaults_here = section.defaults == DefaultsWord::Here;
     let (copies_expire, ttl) = match section.ttl.as_deref() {
         None | Some("refuse") => (false, None),
         Some("cached-copy") => (true, None),
@@ -210,6 +220,7 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         copies_expire,
         ttl,
         document,
+        defaults_here,
     })
 }
 

@@ -101,6 +101,10 @@ fn table_sections_are_read() {
     assert_eq!(tables["prices"], TableSettings { copies_expire: true, ..Default::default() });
     let ttl = TtlSettings { column: "expires_at".into(), unit: Some(TtlUnit::Milliseconds) };
     assert_eq!(tables["sessions"], TableSettings { ttl: Some(ttl), ..Default::default() });
+    let of = |defaults: &str| parse(&format!("[table.t]\ndefaults = '{defaults}'"));
+    assert!(of("here").map_err(|e| e.to_string()).ok().unwrap().tables["t"].defaults_here);
+    assert!(!of("origin").map_err(|e| e.to_string()).ok().unwrap().tables["t"].defaults_here);
+    assert!(of("there").err().unwrap().contains("[table.t]: unknown variant `there`"));
     let wrong = parse("[table.t]\nttl = 'expires_at'").map_err(|e| e.to_string()).err().unwrap();
     assert!(wrong.contains("[table.t]: ttl: 'expires_at' is none of"), "{wrong}");
     let refused = parse("[table.t]\nttl = 'refuse'").map_err(|e| e.to_string()).ok().unwrap();

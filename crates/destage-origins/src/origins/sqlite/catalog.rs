@@ -4,6 +4,7 @@ use super::error::classify;
 use super::{checks, tables, types};
 use crate::cells::Reader;
 use crate::contract::OriginError;
+use crate::defaults::Formula;
 use crate::origins::quote::{identifier, join};
 use crate::schema::{
     Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
@@ -155,7 +156,8 @@ impl Catalog<'_> {
     /// Literals are evaluated by SQLite; everything else is computed anew for each row.
     fn default(&self, text: &str, column: &Column) -> Result<ColumnDefault> {
         if !checks::is_literal(text) {
-            return Ok(ColumnDefault::Computed);
+            let formula = formula(text).and_then(|formula| formula.fitting(&column.ty, true));
+            return Ok(formula.map_or(ColumnDefault::Computed, ColumnDefault::Formula));
         }
         let mut statement = self.connection.prepare(&format!("SELECT {text}"))?;
         let mut rows = statement.query([])?;
@@ -337,6 +339,21 @@ impl Catalog<'_> {
             found[table].table.class.cascades_to = reached.into_iter().map(id).collect();
         }
         Ok(())
+    }
+}
+
+/// What a default computes, by its text in the definition of the table. SQLite itself has no UUIDs; extensions have.
+fn formula(text: &str) -> Option<Formula> {
+    let words: String = text.split_whitespace().collect();
+    let mut words = words.to_ascii_lowercase();
+    while let Some(inner) = words.strip_prefix('(').and_then(|words| words.strip_suffix(')')) {
+        words = inner.to_owned();
+    }
+    match words.as_str() {
+        "current_timestamp" | "datetime('now')" | "datetime()" => Formula::time("", 0),
+        "current_date" | "date('now')" | "date()" => Some(Formula::Date),
+        "uuid()" | "gen_random_uuid()" => Some(Formula::Uuid),
+        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::database::Database;
 use destage_core::Fault;
 use destage_origins::contract::Origin;
+use destage_origins::defaults::Formula;
 use destage_origins::origins::Mysql;
 use destage_origins::schema::{ColumnDefault, Schema, Table};
 use destage_origins::value::{ColumnType, MysqlType};
@@ -89,9 +90,11 @@ fn columns_carry_types_defaults_and_constraints() {
     ] {
         assert_eq!(constant(table, name).as_deref(), Some(value), "{name}");
     }
-    for name in ["id", "k", "o", "x"] {
+    for name in ["id", "x"] {
         assert_eq!(column(name).default, ColumnDefault::Computed, "{name}");
     }
+    assert_eq!(column("k").default, ColumnDefault::Formula(Formula::Uuid));
+    assert_eq!(column("o").default, ColumnDefault::Formula(Formula::Time { digits: 3 }));
     for name in ["w", "ae", "b"] {
         assert_eq!(column(name).default, ColumnDefault::None, "{name}");
     }

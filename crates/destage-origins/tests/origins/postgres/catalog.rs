@@ -3,6 +3,7 @@
 use super::database::Database;
 use destage_core::Fault;
 use destage_origins::contract::Origin;
+use destage_origins::defaults::Formula;
 use destage_origins::origins::Postgres;
 use destage_origins::schema::{ColumnDefault, Schema, Table};
 use destage_origins::value::ColumnType;
@@ -85,9 +86,11 @@ fn columns_carry_types_defaults_and_constraints() {
     ] {
         assert_eq!(constant(table, name).as_deref(), Some(value), "{name}");
     }
-    for name in ["id", "k", "o", "v"] {
+    for name in ["id", "v"] {
         assert_eq!(column(name).default, ColumnDefault::Computed, "{name}");
     }
+    assert_eq!(column("k").default, ColumnDefault::Formula(Formula::Uuid));
+    assert_eq!(column("o").default, ColumnDefault::Formula(Formula::Time { digits: 6 }));
     assert_eq!(column("w").default, ColumnDefault::None);
     assert!(column("w").not_null && column("u").not_null && !column("c").not_null);
     assert!(column("v").generated && !column("id").generated);

@@ -1,10 +1,11 @@
-//! Defaults that are constants.
+//! Defaults that are constants, and those that can be given here.
 
 use super::super::connection::Connection;
 use super::super::literal::push_read;
 use super::queries::Facts;
 use crate::cells::Reader;
 use crate::contract::OriginError;
+use crate::defaults::Formula;
 use crate::origins::quote::join;
 use crate::schema::{ColumnDefault, Table};
 
@@ -47,6 +48,21 @@ pub(super) fn evaluate(
     Ok(())
 }
 
+/// What the expression computes, as the catalogue writes it. The sessions of Destage are in UTC.
+pub(super) fn formula(expression: &str) -> Option<Formula> {
+    let text = expression.to_ascii_lowercase();
+    let (name, arguments) = text.split_at(text.find('(').unwrap_or(text.len()));
+    match (name, arguments) {
+        (
+            "current_timestamp" | "now" | "localtimestamp" | "localtime" | "utc_timestamp",
+            digits,
+        ) => Formula::time(digits, 0),
+        ("curdate" | "current_date" | "utc_date", "" | "()") => Some(Formula::Date),
+        ("uuid" | "uuid_v4", "()") => Some(Formula::Uuid),
+        _ => None,
+    }
+}
+
 /// Whether the expression is one number, or one text without what the session's mode might read in another way.
 fn is_literal(expression: &str) -> bool {
     if let Some(body) = expression.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
@@ -81,6 +97,34 @@ mod tests {
             ".",
         ] {
             assert!(!is_literal(computed), "{computed}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_given_here_is_told_from_what_cannot() {
+        let time = |digits| Some(Formula::Time { digits });
+        for (expression, expected) in [
+            ("current_timestamp()", time(0)),
+            ("current_timestamp(6)", time(6)),
+            ("CURRENT_TIMESTAMP", time(0)),
+            ("utc_timestamp(3)", time(3)),
+            ("curdate()", Some(Formula::Date)),
+            ("uuid()", Some(Formula::Uuid)),
+        ] {
+            assert_eq!(formula(expression), expected, "{expression}");
+        }
+        for other in [
+            "'uuid()'",
+            "current_timestamp() + interval 1 day",
+            "replace(uuid(),'-','')",
+            "uuid_short()",
+            "curtime()",
+            "sysdate(6) + 0",
+            "nextval(`d`.`s`)",
+            "unix_timestamp()",
+            "",
+        ] {
+            assert_eq!(formula(other), None, "{other}");
         }
     }
 }

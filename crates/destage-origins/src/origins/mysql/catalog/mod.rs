@@ -135,17 +135,20 @@ impl<'a> Builder<'a> {
         let clause = json_check(&attribute.name);
         let of_column = |check: &CheckFacts| check.table == relation.name && check.clause == clause;
         let json = self.facts.checks.iter().any(of_column);
+        let ty = types::resolve(attribute, in_key, json);
         let default = match &attribute.default {
             _ if attribute.extra.contains("auto_increment") => ColumnDefault::Computed,
             None => ColumnDefault::None,
             Some(text) if text == "NULL" => ColumnDefault::None,
-            Some(_) => ColumnDefault::Computed,
+            Some(text) => defaults::formula(text)
+                .and_then(|formula| formula.fitting(&ty, false))
+                .map_or(ColumnDefault::Computed, ColumnDefault::Formula),
         };
         let is_bit = attribute.data_type == super::literal::BIT;
         Column {
             name: attribute.name.clone(),
             sql_name: identifier(&attribute.name),
-            ty: types::resolve(attribute, in_key, json),
+            ty,
             type_name: if is_bit { &attribute.data_type } else { &attribute.type_name }.clone(),
             not_null: !attribute.nullable,
             default,

@@ -1,6 +1,7 @@
-//! Defaults that are constants.
+//! Defaults that are constants, and those that can be given here.
 
 use super::super::connection::pipelined;
+use crate::defaults::Formula;
 use crate::schema::{ColumnDefault, Table};
 use crate::value::ColumnType;
 use std::pin::Pin;
@@ -17,8 +18,16 @@ pub(super) struct Candidate {
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Option<String>, Error>> + 'a>>;
 
-/// Evaluates those defaults that are literals and enters them; the others only the origin can tell.
+/// Evaluates those defaults that are literals and enters them, and those whose formula is known here; the others only the
+/// origin can tell.
 pub(super) async fn evaluate(client: &Client, candidates: &[Candidate], tables: &mut [Table]) {
+    for candidate in candidates {
+        let column = &mut tables[candidate.table].columns[candidate.column];
+        let formula = formula(&candidate.expression);
+        if let Some(formula) = formula.and_then(|formula| formula.fitting(&column.ty, false)) {
+            column.default = ColumnDefault::Formula(formula);
+        }
+    }
     let literals: Vec<_> = candidates.iter().filter(|c| is_literal(&c.expression)).collect();
     let ask = |candidate: &&Candidate| -> Answer<'_> {
         let sql = format!("SELECT ({})::{}::text", candidate.expression, candidate.sql_type);
@@ -38,6 +47,69 @@ pub(super) async fn evaluate(client: &Client, candidates: &[Candidate], tables: 
             _ => ColumnDefault::Computed,
         };
     }
+}
+
+/// What the expression computes, as the catalogue writes it. The sessions of Destage are in UTC, so a time without a zone is
+/// one in UTC.
+fn formula(expression: &str) -> Option<Formula> {
+    let text = expression.trim();
+    if let Some(inner) = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'))
+        && balanced(inner)
+    {
+        return formula(inner);
+    }
+    let is_time = |formula: &Formula| matches!(formula, Formula::Time { .. });
+    if let Some((inner, zone)) = text.rsplit_once(" AT TIME ZONE ") {
+        return formula(inner).filter(|formula| is_time(formula) && is_utc(zone));
+    }
+    if let Some(rest) = text.strip_prefix("timezone(").and_then(|text| text.strip_suffix(')')) {
+        let (zone, inner) = rest.split_once(", ")?;
+        return formula(inner).filter(|formula| is_time(formula) && is_utc(zone));
+    }
+    if let Some((inner, name)) = text.rsplit_once("::") {
+        return cast(formula(inner)?, name);
+    }
+    let name_len = text.find('(').unwrap_or(text.len());
+    let (name, arguments) = text.split_at(name_len);
+    match (name, arguments) {
+        ("now" | "transaction_timestamp" | "statement_timestamp" | "clock_timestamp", "()") => {
+            Some(Formula::Time { digits: 6 })
+        }
+        ("CURRENT_TIMESTAMP" | "LOCALTIMESTAMP", arguments) => Formula::time(arguments, 6),
+        ("CURRENT_DATE", "") => Some(Formula::Date),
+        (name, "()") => {
+            // An extension may be in a schema of its own.
+            let name = name.rsplit_once('.').map_or(name, |(_, name)| name);
+            let is_random = ["gen_random_uuid", "uuidv4", "uuid_generate_v4"].contains(&name);
+            is_random.then_some(Formula::Uuid)
+        }
+        _ => None,
+    }
+}
+
+fn is_utc(zone: &str) -> bool {
+    let name = zone.trim().strip_suffix("::text").unwrap_or(zone).trim();
+    name.eq_ignore_ascii_case("'utc'")
+}
+
+/// What a value is after a cast to that type.
+fn cast(formula: Formula, name: &str) -> Option<Formula> {
+    let (Formula::Time { digits: 0..=6 } | Formula::Date, "date") = (formula, name) else {
+        let is_text = name == "text" || name.starts_with("character varying");
+        return match formula {
+            Formula::Time { digits } => {
+                let rest = name.strip_prefix("timestamp")?;
+                let rest = ["without", "with"].iter().find_map(|word| {
+                    rest.trim_end().strip_suffix("time zone")?.trim_end().strip_suffix(word)
+                })?;
+                let Formula::Time { digits: cut } = Formula::time(rest, 6)? else { return None };
+                Some(Formula::Time { digits: digits.min(cut) })
+            }
+            Formula::Uuid => (is_text || name == "uuid").then_some(formula),
+            Formula::Date => None,
+        };
+    };
+    Some(Formula::Date)
 }
 
 /// Whether the expression is one literal with at most one cast: nothing in it can change from row to row.
@@ -138,6 +210,52 @@ mod tests {
             "'x",
         ] {
             assert!(!is_literal(computed), "{computed}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_given_here_is_told_from_what_cannot() {
+        let time = |digits| Some(Formula::Time { digits });
+        for (expression, expected) in [
+            ("now()", time(6)),
+            ("CURRENT_TIMESTAMP", time(6)),
+            ("CURRENT_TIMESTAMP(3)", time(3)),
+            ("LOCALTIMESTAMP(0)", time(0)),
+            ("clock_timestamp()", time(6)),
+            ("(now() AT TIME ZONE 'utc'::text)", time(6)),
+            ("timezone('UTC'::text, CURRENT_TIMESTAMP)", time(6)),
+            ("(CURRENT_TIMESTAMP)::timestamp without time zone", time(6)),
+            ("(now())::timestamp(2) with time zone", time(2)),
+            ("CURRENT_DATE", Some(Formula::Date)),
+            ("(now())::date", Some(Formula::Date)),
+            ("((now() AT TIME ZONE 'utc'::text))::date", Some(Formula::Date)),
+            ("gen_random_uuid()", Some(Formula::Uuid)),
+            ("(gen_random_uuid())::text", Some(Formula::Uuid)),
+            ("(public.uuid_generate_v4())::character varying(36)", Some(Formula::Uuid)),
+        ] {
+            assert_eq!(formula(expression), expected, "{expression}");
+        }
+        for other in [
+            "(now() + '1 day'::interval)",
+            "(now() AT TIME ZONE 'Europe/Berlin'::text)",
+            "timezone('CET'::text, now())",
+            "(now())::text",
+            "(CURRENT_DATE)::text",
+            "(now() - now())",
+            "(CURRENT_DATE + 1)",
+            "(gen_random_uuid())::bytea",
+            "replace((gen_random_uuid())::text, '-'::text, ''::text)",
+            "(('x'::text || (gen_random_uuid())::text))",
+            "nextval('s'::regclass)",
+            "mine.now()",
+            "uuid_generate_v1()",
+            "CURRENT_TIMESTAMP(7)",
+            "CURRENT_TIME",
+            "('now'::text)::date",
+            "date_trunc('day'::text, now())",
+            "",
+        ] {
+            assert_eq!(formula(other), None, "{other}");
         }
     }
 }
