@@ -79,7 +79,7 @@ pub(super) struct Attribute {
     pub(super) type_name: String,
 }
 
-/// A domain, an enum or an extension's type.
+/// A domain, an enum, an array of enums or an extension's type.
 pub(super) struct TypeFacts {
     pub(super) kind: String,
     pub(super) name: String,
@@ -91,6 +91,8 @@ pub(super) struct TypeFacts {
     pub(super) default: Option<String>,
     pub(super) checked: bool,
     pub(super) labels: Vec<String>,
+    /// The type of an array's elements; 0 for other types.
+    pub(super) element: u32,
 }
 
 pub(super) struct Constraint {
@@ -216,6 +218,7 @@ fn type_facts(row: &Row) -> TypeFacts {
         default: row.get("default_expression"),
         checked: row.get("checked"),
         labels: row.get("labels"),
+        element: row.get("element"),
     }
 }
 
@@ -297,8 +300,9 @@ SELECT t.oid, t.typtype::text AS kind, t.typname::text AS name,
        EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = t.oid AND c.contype = 'c')
            AS checked,
        array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid
-             ORDER BY e.enumsortorder) AS labels
-FROM pg_type t WHERE t.typtype IN ('d', 'e') OR t.typname = 'citext'";
+             ORDER BY e.enumsortorder) AS labels, t.typelem AS element
+FROM pg_type t LEFT JOIN pg_type i ON i.oid = t.typelem AND i.typarray = t.oid
+WHERE t.typtype IN ('d', 'e') OR i.typtype = 'e' OR t.typname = 'citext'";
 
 /// Copies that partitions hold of their parent's constraints are left out.
 const CONSTRAINTS: &str = "
