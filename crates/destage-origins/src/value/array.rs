@@ -68,7 +68,8 @@ impl Reader<'_> {
         let len = self.input[self.at..].iter().take_while(|&&byte| byte != end).count();
         let digits = std::str::from_utf8(&self.input[self.at..self.at + len]).ok();
         let place = digits.and_then(|digits| digits.parse().ok());
-        let place = place.ok_or_else(|| self.missing("a whole number as the bound of a dimension"))?;
+        let place =
+            place.ok_or_else(|| self.missing("a whole number as the bound of a dimension"))?;
         self.at += len;
         if self.skip(end) { Ok(place) } else { Err(self.missing("the end of the bounds")) }
     }
@@ -166,7 +167,8 @@ impl Reader<'_> {
             match byte {
                 b'\\' => {
                     self.at += 1;
-                    let next = self.peek().ok_or_else(|| self.missing("what a backslash escapes"))?;
+                    let next =
+                        self.peek().ok_or_else(|| self.missing("what a backslash escapes"))?;
                     value.push(next);
                     is_escaped = true;
                     kept = value.len();
@@ -282,16 +284,51 @@ mod tests {
     #[test]
     fn what_is_no_array_is_refused() {
         for input in [
-            "", "1", "{", "}", "{1", "{1,}", "{,1}", "{1,,2}", "{1}}", "{1} 2", "{1 2}", "{\"1\"2}", "{1\"2\"}",
-            "{1{2}}", "{{1},2}", "{1,{2}}", "{{1,2},{3}}", "{{}}", "{{},{}}", "{\\", "{\"1", "{{{{{{{1}}}}}}}",
-            "[1]={1}", "[1:2]={1}", "[2:1]={}", "[1:0]={}", "[1:1]{1}", "[1:1]={{1}}", "[0:2147483647]={1}",
-            "[a:1]={1}", "[1:1", "[1,2]", "{100}", "{x}", "{\"\"}", "{1\0}",
+            "",
+            "1",
+            "{",
+            "}",
+            "{1",
+            "{1,}",
+            "{,1}",
+            "{1,,2}",
+            "{1}}",
+            "{1} 2",
+            "{1 2}",
+            "{\"1\"2}",
+            "{1\"2\"}",
+            "{1{2}}",
+            "{{1},2}",
+            "{1,{2}}",
+            "{{1,2},{3}}",
+            "{{}}",
+            "{{},{}}",
+            "{\\",
+            "{\"1",
+            "{{{{{{{1}}}}}}}",
+            "[1]={1}",
+            "[1:2]={1}",
+            "[2:1]={}",
+            "[1:0]={}",
+            "[1:1]{1}",
+            "[1:1]={{1}}",
+            "[0:2147483647]={1}",
+            "[a:1]={1}",
+            "[1:1",
+            "[1,2]",
+            "{100}",
+            "{x}",
+            "{\"\"}",
+            "{1\0}",
         ] {
             assert!(shown(&INT, input).is_err(), "{input}");
         }
         let error = shown(&INT, "{1,NULL,100}").unwrap_err();
         assert_eq!(error, "takes whole numbers from -9 to 99, not '100' (element 3 of the array)");
         let error = shown(&INT, "[1,2]").unwrap_err();
-        assert!(error.contains("takes arrays such as {1,2}") && error.contains("byte 1"), "{error}");
+        assert!(
+            error.contains("takes arrays such as {1,2}") && error.contains("byte 1"),
+            "{error}"
+        );
     }
 }

@@ -166,15 +166,15 @@ fn word(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mongodb::bson::{Decimal128, doc};
     use mongodb::bson::oid::ObjectId;
+    use mongodb::bson::{Decimal128, doc};
 
     #[test]
     fn a_section_has_what_the_documents_have() {
         let documents = [
             doc! { "_id": 1, "a": 1, "b": "x", "n": 1, "w": Bson::Null, "at": { "x": 1.5 }, "m": 1, "p": 1 },
             doc! { "_id": 2_i64, "a": 5_i64, "n": 0.5, "at": { "y": [1] }, "m": { "z": 1 }, "_destage": 7,
-                   "p": "1.50".parse::<Decimal128>().unwrap(), "q": "1.50".parse::<Decimal128>().unwrap() },
+            "p": "1.50".parse::<Decimal128>().unwrap(), "q": "1.50".parse::<Decimal128>().unwrap() },
             doc! { "_id": 3, "q": 0.5 },
         ];
         assert_eq!(

@@ -65,7 +65,13 @@ fn columns_carry_types_defaults_and_constraints() {
         ("q", ColumnType::Jsonb),
         ("r", ColumnType::Enum(["sad", "ok", "glad"].map(str::to_owned).to_vec())),
         ("s", ColumnType::Opaque),
-        ("t", ColumnType::Opaque),
+        (
+            "t",
+            ColumnType::Array(Box::new(ColumnType::Int {
+                min: i32::MIN.into(),
+                max: i32::MAX.into(),
+            })),
+        ),
         ("u", ColumnType::Int { min: i32::MIN.into(), max: i32::MAX.into() }),
         ("x", ColumnType::Enum(vec!["a'b".to_owned()])),
     ];
@@ -96,7 +102,7 @@ fn columns_carry_types_defaults_and_constraints() {
     assert!(column("z").structural && column("id").structural);
     assert_eq!(
         (column("s").type_name.as_str(), column("t").type_name.as_str()),
-        ("inet", "integer[]")
+        ("inet", "int4[]")
     );
 }
 
@@ -278,6 +284,7 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
          CREATE TABLE folded (id text COLLATE nocase PRIMARY KEY);
          CREATE TABLE floating (id float8 PRIMARY KEY); CREATE TABLE loose (id numeric PRIMARY KEY);
          CREATE TABLE addressed (id inet PRIMARY KEY); CREATE TABLE documents (id jsonb PRIMARY KEY);
+         CREATE TABLE lists (id int[] PRIMARY KEY);
          CREATE TABLE exact (id numeric(9,2) PRIMARY KEY);
          CREATE TABLE destage_owner (id int PRIMARY KEY)",
     );
@@ -294,6 +301,7 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
         ("loose", "numeric"),
         ("addressed", "form"),
         ("documents", "JSON"),
+        ("lists", "arrays"),
     ] {
         let reason = reason(&schema, name);
         assert!(reason.contains(what), "{name}: {reason}");
