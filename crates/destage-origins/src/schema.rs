@@ -43,7 +43,11 @@ pub struct Unreachable {
     pub reason: String,
 }
 
-/// A table with a primary key.
+/// Why no key reaches a table that has none.
+pub(crate) const NO_KEY: &str =
+    "it has no primary key, and no unique index over columns that are NOT NULL and can be a key";
+
+/// A table with a primary key, or a unique index in its place.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Its place in the schema.

@@ -4,7 +4,9 @@
 //! binary columns. `canonical(canonical(x)) == canonical(x)`, and a value read back from the origin after its destage is
 //! byte for byte the value before it.
 
+mod array;
 pub(crate) mod bson;
+mod decimal128;
 mod float;
 mod json;
 mod mysql;
@@ -83,6 +85,10 @@ pub enum ColumnType {
     Json,
     /// JSON in PostgreSQL's normal form: keys ordered by length, then bytes; the last of equal keys; `", "` and `": "`.
     Jsonb,
+    /// An array of PostgreSQL of any dimensions, as PostgreSQL writes it.
+    Array(Box<ColumnType>),
+    /// MongoDB's `decimal`: finite, of at most 34 digits, with the scale given.
+    Decimal128,
     /// A value of MongoDB, its arrays only or any but null: compact JSON, what JSON has no form for in relaxed Extended
     /// JSON.
     Bson {
@@ -141,6 +147,8 @@ impl ColumnType {
             Self::Time { precision } => time::time(input, *precision)?,
             Self::Timestamp { zone, precision } => time::timestamp(input, *zone, *precision)?,
             Self::Jsonb => json::jsonb(input)?,
+            Self::Array(element) => array::canonical(input, element)?,
+            Self::Decimal128 => decimal128::canonical(input)?,
             Self::Bson { is_array } => bson::canonical(input, *is_array)?,
             Self::Opaque => {
                 return Err(ValueError(
@@ -174,6 +182,7 @@ impl ColumnType {
             | Self::Float8
             | Self::SqliteReal
             | Self::SqliteNumeric
+            | Self::Decimal128
             | Self::Numeric { .. } => true,
             Self::Mysql(ty) => ty.is_number(),
             _ => false,
@@ -215,6 +224,7 @@ impl ColumnType {
             Self::Numeric { precision, .. } => {
                 numeric::add(value, amount, *precision).map(String::into_bytes)
             }
+            Self::Decimal128 => decimal128::add(value, amount).map(String::into_bytes),
             Self::Mysql(ty) => ty.add(value, amount),
             _ => Err(ValueError(NO_NUMBER.to_owned())),
         }

@@ -8,6 +8,7 @@ use super::validator;
 use crate::contract::OriginError;
 use crate::schema::{Column, ColumnDefault, Schema, Table, Unreachable};
 use crate::settings::TableSettings;
+use crate::value::ColumnType;
 use mongodb::bson::{Bson, Document, doc};
 use std::collections::BTreeMap;
 
@@ -49,9 +50,39 @@ pub(super) fn read(
             Err(reason) => unreachable.push(Unreachable { name, reason }),
         }
     }
+    if tables.iter().any(|table| first_decimal(table).is_some()) && holds_no_decimals(connection)? {
+        tables.retain(|table| {
+            let Some(column) = first_decimal(table) else { return true };
+            let (name, reason) = (table.name.clone(), without_decimals(&column.name));
+            unreachable.push(Unreachable { name, reason });
+            false
+        });
+    }
     let mut schema = Schema::new(tables, unreachable);
     schema.one_row_groups = true;
     Ok(schema)
+}
+
+fn first_decimal(table: &Table) -> Option<&Column> {
+    table.columns.iter().find(|column| column.ty == ColumnType::Decimal128)
+}
+
+/// Whether the server is a FerretDB of version 1, which would refuse every document with a decimal.
+fn holds_no_decimals(connection: &mut Connection) -> Result<bool, OriginError> {
+    let build = connection.command("ask for the version", doc! { "buildInfo": 1 })?;
+    Ok(is_without_decimals(&build))
+}
+
+fn is_without_decimals(build: &Document) -> bool {
+    // An embedded one may not know its version.
+    build.get_str("ferretdbVersion").is_ok_and(|version| !version.starts_with("v2"))
+}
+
+fn without_decimals(field: &str) -> String {
+    format!(
+        "its field '{field}' is of type decimal, which this FerretDB (version 1) does not hold: declare it as long \
+         (cents, say), string or double, or use MongoDB"
+    )
 }
 
 /// A collection as a table; the reason where it cannot be one.
@@ -176,6 +207,19 @@ mod tests {
         ] {
             let error = table("c", &description, known.as_ref()).unwrap_err();
             assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_ferretdb_of_version_1_is_without_decimals() {
+        for (build, is_without) in [
+            (doc! { "version": "7.0.42", "ferretdbVersion": "v1.24.0" }, true),
+            (doc! { "version": "7.0.42", "ferretdbVersion": "unknown" }, true),
+            (doc! { "version": "7.0.77", "ferretdbVersion": "v2.1.0" }, false),
+            (doc! { "version": "7.0.77", "ferretdb": { "version": "v2.1.0" } }, false),
+            (doc! { "version": "8.0.4", "modules": [] }, false),
+        ] {
+            assert_eq!(is_without_decimals(&build), is_without, "{build}");
         }
     }
 

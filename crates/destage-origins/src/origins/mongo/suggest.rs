@@ -114,6 +114,12 @@ impl Seen {
             {
                 Kind::Double
             }
+            // Whole numbers are read as decimals, doubles are not: most of them have no short decimal.
+            Self::One(Kind::Int | Kind::Long | Kind::Decimal)
+                if matches!(kind, Kind::Int | Kind::Long | Kind::Decimal) =>
+            {
+                Kind::Decimal
+            }
             Self::One(_) | Self::Inside(_) => Kind::Json,
         };
         *self = Self::One(both);
@@ -126,6 +132,7 @@ fn kind_of(value: &Bson) -> Kind {
         Bson::Int32(_) => Kind::Int,
         Bson::Int64(_) => Kind::Long,
         Bson::Double(_) => Kind::Double,
+        Bson::Decimal128(_) => Kind::Decimal,
         Bson::Boolean(_) => Kind::Bool,
         Bson::DateTime(_) => Kind::Date,
         Bson::ObjectId(_) => Kind::ObjectId,
@@ -159,19 +166,21 @@ fn word(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mongodb::bson::doc;
     use mongodb::bson::oid::ObjectId;
+    use mongodb::bson::{Decimal128, doc};
 
     #[test]
     fn a_section_has_what_the_documents_have() {
         let documents = [
-            doc! { "_id": 1, "a": 1, "b": "x", "n": 1, "w": Bson::Null, "at": { "x": 1.5 }, "m": 1 },
-            doc! { "_id": 2_i64, "a": 5_i64, "n": 0.5, "at": { "y": [1] }, "m": { "z": 1 }, "_destage": 7 },
+            doc! { "_id": 1, "a": 1, "b": "x", "n": 1, "w": Bson::Null, "at": { "x": 1.5 }, "m": 1, "p": 1 },
+            doc! { "_id": 2_i64, "a": 5_i64, "n": 0.5, "at": { "y": [1] }, "m": { "z": 1 }, "_destage": 7,
+            "p": "1.50".parse::<Decimal128>().unwrap(), "q": "1.50".parse::<Decimal128>().unwrap() },
+            doc! { "_id": 3, "q": 0.5 },
         ];
         assert_eq!(
             section("c", &documents),
             "[table.c]\nid = \"long\"\nfields = { a = \"long\", \"at.x\" = \"double\", \"at.y\" = \"array\", b = \"string\", \
-             m = \"json\", n = \"double\" }"
+             m = \"json\", n = \"double\", p = \"decimal\", q = \"json\" }"
         );
     }
 

@@ -16,6 +16,7 @@ pub(super) enum Kind {
     Int,
     Long,
     Double,
+    Decimal,
     Bool,
     Date,
     ObjectId,
@@ -26,11 +27,12 @@ pub(super) enum Kind {
 }
 
 /// Every kind with its name, which is BSON's own where there is one.
-const NAMES: [(&str, Kind); 10] = [
+const NAMES: [(&str, Kind); 11] = [
     ("string", Kind::String),
     ("int", Kind::Int),
     ("long", Kind::Long),
     ("double", Kind::Double),
+    ("decimal", Kind::Decimal),
     ("bool", Kind::Bool),
     ("date", Kind::Date),
     ("objectId", Kind::ObjectId),
@@ -71,6 +73,7 @@ impl Kind {
             Self::Long => ColumnType::Int { min: i64::MIN, max: i64::MAX },
             // Finite, and without the sign of a zero: what FerretDB holds too.
             Self::Double => ColumnType::Mysql(MysqlType::Double),
+            Self::Decimal => ColumnType::Decimal128,
             Self::Bool => ColumnType::Bool,
             Self::Date => ColumnType::Timestamp { zone: true, precision: 3 },
             Self::ObjectId => ColumnType::ObjectId,
@@ -92,6 +95,7 @@ impl Kind {
             Self::Int => Bson::Int32(text.parse().ok()?),
             Self::Long => Bson::Int64(text.parse().ok()?),
             Self::Double => Bson::Double(text.parse().ok()?),
+            Self::Decimal => Bson::Decimal128(text.parse().ok()?),
             Self::Bool => Bson::Boolean(text == "t"),
             Self::Date => Bson::DateTime(instant(text)?),
             Self::ObjectId => Bson::ObjectId(ObjectId::parse_str(text).ok()?),
@@ -108,6 +112,9 @@ impl Kind {
             (Self::Double, Bson::Double(number)) => number.to_string(),
             (Self::Double, Bson::Int32(number)) => number.to_string(),
             (Self::Double, Bson::Int64(number)) => number.to_string(),
+            (Self::Decimal, Bson::Decimal128(number)) => number.to_string(),
+            (Self::Decimal, Bson::Int32(number)) => number.to_string(),
+            (Self::Decimal, Bson::Int64(number)) => number.to_string(),
             (Self::Bool, Bson::Boolean(value)) => if *value { "t" } else { "f" }.to_owned(),
             (Self::Date, Bson::DateTime(instant)) => instant.try_to_rfc3339_string().ok()?,
             (Self::ObjectId, Bson::ObjectId(id)) => id.to_hex(),
@@ -231,6 +238,10 @@ mod tests {
             (Kind::Double, &["0.1", "-0", "1e300", "5", "2.5e-7", "123456789012345680"]),
             (Kind::Bool, &["true", "0"]),
             (
+                Kind::Decimal,
+                &["1.50", "-0.00", "1e40", "0.1", "9999999999999999999999999999999999"],
+            ),
+            (
                 Kind::Date,
                 &[
                     "2026-01-31 13:37",
@@ -260,6 +271,10 @@ mod tests {
         assert_eq!(read(Kind::Int, &Bson::Int64(5)), b"5");
         assert_eq!(read(Kind::Long, &Bson::Double(5.0)), b"5");
         assert_eq!(read(Kind::Double, &Bson::Int32(5)), b"5");
+        assert_eq!(read(Kind::Decimal, &Bson::Int64(5)), b"5");
+        assert_eq!(read(Kind::Decimal, &Bson::Double(0.5)), b"0.5");
+        let infinite = Bson::Decimal128("-inf".parse().unwrap());
+        assert_eq!(read(Kind::Decimal, &infinite), b"-Infinity");
         assert_eq!(read(Kind::Long, &Bson::Double(5.5)), b"5.5");
         assert_eq!(read(Kind::Long, &Bson::String("5".into())), b"\"5\"");
         let array = Bson::Array(vec![Bson::Int32(1), Bson::String("x".into())]);

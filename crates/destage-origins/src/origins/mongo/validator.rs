@@ -72,6 +72,9 @@ fn kind(property: &Document) -> Kind {
     if all(&["int", "long"]) {
         return Kind::Long;
     }
+    if all(&["int", "long", "decimal"]) {
+        return Kind::Decimal;
+    }
     if all(&["int", "long", "double", "number"]) {
         return Kind::Double;
     }
@@ -97,6 +100,7 @@ mod tests {
                 "price": { "type": "number" },
                 "sold": { "type": "boolean" },
                 "exact": { "bsonType": "decimal" },
+                "owed": { "bsonType": ["int", "decimal", "null"] },
                 "tags": { "bsonType": "array" },
                 "parts": { "bsonType": ["array", "null"], "items": { "bsonType": "string" } },
                 "any": {},
@@ -120,7 +124,8 @@ mod tests {
                 ("count", Kind::Long, false),
                 ("price", Kind::Double, false),
                 ("sold", Kind::Bool, false),
-                ("exact", Kind::Json, false),
+                ("exact", Kind::Decimal, false),
+                ("owed", Kind::Decimal, false),
                 ("tags", Kind::Array, false),
                 ("parts", Kind::Array, false),
                 ("any", Kind::Json, false),

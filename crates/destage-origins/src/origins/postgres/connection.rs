@@ -367,7 +367,7 @@ fn setup(timeout: Duration) -> String {
     format!(
         "SET DateStyle = 'ISO, MDY'; SET TimeZone = 'UTC'; SET IntervalStyle = 'postgres'; \
          SET extra_float_digits = 1; SET bytea_output = 'hex'; \
-         SET standard_conforming_strings = on; SET xmloption = 'content'; \
+         SET standard_conforming_strings = on; SET xmloption = 'content'; SET array_nulls = on; \
          SET default_transaction_isolation = 'read committed'; \
          SET default_transaction_deferrable = off; \
          SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \

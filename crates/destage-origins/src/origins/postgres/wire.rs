@@ -85,6 +85,13 @@ impl Form {
 /// The type to cast a value to that was sent as text; `None` where its own form fits.
 pub(super) fn cast(column: &Column) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(match column.ty {
+        ColumnType::Array(ref element) => {
+            let name = &column.type_name;
+            return Some(match **element {
+                ColumnType::Enum(_) => Cow::Borrowed(name),
+                _ => Cow::Owned(format!("pg_catalog.{name}")),
+            });
+        }
         ColumnType::Numeric { .. } => "pg_catalog.numeric",
         ColumnType::PaddedText { .. } => "pg_catalog.bpchar",
         ColumnType::Date => "pg_catalog.date",

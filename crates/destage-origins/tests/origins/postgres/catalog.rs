@@ -66,7 +66,13 @@ fn columns_carry_types_defaults_and_constraints() {
         ("q", ColumnType::Jsonb),
         ("r", ColumnType::Enum(["sad", "ok", "glad"].map(str::to_owned).to_vec())),
         ("s", ColumnType::Opaque),
-        ("t", ColumnType::Opaque),
+        (
+            "t",
+            ColumnType::Array(Box::new(ColumnType::Int {
+                min: i32::MIN.into(),
+                max: i32::MAX.into(),
+            })),
+        ),
         ("u", ColumnType::Int { min: i32::MIN.into(), max: i32::MAX.into() }),
         ("x", ColumnType::Enum(vec!["a'b".to_owned()])),
     ];
@@ -99,7 +105,7 @@ fn columns_carry_types_defaults_and_constraints() {
     assert!(column("z").structural && column("id").structural);
     assert_eq!(
         (column("s").type_name.as_str(), column("t").type_name.as_str()),
-        ("inet", "integer[]")
+        ("inet", "int4[]")
     );
 }
 
@@ -281,6 +287,11 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
          CREATE TABLE folded (id text COLLATE nocase PRIMARY KEY);
          CREATE TABLE floating (id float8 PRIMARY KEY); CREATE TABLE loose (id numeric PRIMARY KEY);
          CREATE TABLE addressed (id inet PRIMARY KEY); CREATE TABLE documents (id jsonb PRIMARY KEY);
+         CREATE TABLE lists (id int[] PRIMARY KEY);
+         CREATE TABLE nullable (id int UNIQUE); CREATE TABLE late (id int NOT NULL UNIQUE DEFERRABLE);
+         CREATE TABLE partly (id int NOT NULL); CREATE UNIQUE INDEX ON partly (id) WHERE id > 0;
+         CREATE TABLE derives (id int NOT NULL); CREATE UNIQUE INDEX ON derives ((id + 1));
+         CREATE TABLE several (id float8 NOT NULL UNIQUE);
          CREATE TABLE exact (id numeric(9,2) PRIMARY KEY);
          CREATE TABLE destage_owner (id int PRIMARY KEY)",
     );
@@ -297,6 +308,12 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
         ("loose", "numeric"),
         ("addressed", "form"),
         ("documents", "JSON"),
+        ("lists", "arrays"),
+        ("nullable", "unique index"),
+        ("late", "unique index"),
+        ("partly", "unique index"),
+        ("derives", "unique index"),
+        ("several", "unique index"),
     ] {
         let reason = reason(&schema, name);
         assert!(reason.contains(what), "{name}: {reason}");

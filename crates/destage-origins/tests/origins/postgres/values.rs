@@ -2,7 +2,9 @@
 
 use super::database::Database;
 use destage_origins::value::ColumnType;
-use proptest::strategy::{Strategy, ValueTree};
+use proptest::collection::vec;
+use proptest::prelude::{Just, prop_oneof};
+use proptest::strategy::{BoxedStrategy, Strategy, ValueTree};
 use proptest::string::string_regex;
 use proptest::test_runner::TestRunner;
 
@@ -84,8 +86,125 @@ fn cases() -> Vec<Case> {
         case("timestamptz", stamp(true, 6), STAMPS),
         case("timestamptz(1)", stamp(true, 1), STAMPS),
         case("json", ColumnType::Json, JSONS),
-        case("jsonb", ColumnType::Jsonb, JSONS),
+        Case { fixed: documents(), ..case("jsonb", ColumnType::Jsonb, JSONS) },
     ]
+}
+
+/// Arrays of elements that are as awkward as can be.
+fn array_cases() -> Vec<Case> {
+    let int = |min: i64, max: i64| ColumnType::Int { min, max };
+    let numeric = |precision| ColumnType::Numeric { precision, has_nan: true };
+    let array = |sql: &'static str, element: ColumnType, patterns: &'static [&'static str]| Case {
+        sql,
+        ty: ColumnType::Array(Box::new(element)),
+        patterns: ARRAYS,
+        fixed: arrays(patterns),
+    };
+    vec![
+        array("int2[]", int(i16::MIN.into(), i16::MAX.into()), INTS),
+        array("int4[]", int(i32::MIN.into(), i32::MAX.into()), INTS),
+        array("int8[]", int(i64::MIN, i64::MAX), INTS),
+        array("text[]", ColumnType::Text { chars_max: None }, ELEMENTS),
+        array("varchar(4)[]", ColumnType::Text { chars_max: Some(4) }, ELEMENTS),
+        array("char(4)[]", ColumnType::PaddedText { chars: 4 }, ELEMENTS),
+        array("bool[]", ColumnType::Bool, BOOLS),
+        array("uuid[]", ColumnType::Uuid, UUIDS),
+        array("float8[]", ColumnType::Float8, FLOATS),
+        array("float4[]", ColumnType::Float4, FLOATS),
+        array("numeric[]", numeric(None), NUMERICS),
+        array("numeric(6,2)[]", numeric(Some((6, 2))), NUMERICS),
+        array("date[]", ColumnType::Date, DATES),
+        array("time(2)[]", ColumnType::Time { precision: 2 }, TIMES),
+        array("timestamptz[]", ColumnType::Timestamp { zone: true, precision: 6 }, STAMPS),
+        array("json[]", ColumnType::Json, JSONS),
+        array("jsonb[]", ColumnType::Jsonb, JSONS),
+    ]
+}
+
+/// What looks like an array, and mostly is none.
+const ARRAYS: &[&str] = &[
+    "\\{([{},]|1|t|\"1\"|null| ){0,9}\\}",
+    "[{}\\[\\]\"\\\\, :=0-2a]{0,9}",
+    "(\\[-?[0-2]:[0-3]\\]){1,2}=\\{(\\{(1|NULL)(,1){0,2}\\},?){0,3}\\}",
+    "\\{(1,){0,3}(1|NULL)\\}",
+    "\\{{1,7}1?\\}{1,7}",
+];
+const ELEMENTS: &[&str] =
+    &["[a-c ,{}\"\\\\\n\t]{0,5}", "(null|NULL|Null|nul)", "[äß😀\u{a0}' ]{0,4}", "[ -~]{1,6}"];
+
+fn drawn(count: usize, strategy: &BoxedStrategy<String>) -> Vec<String> {
+    let mut runner = TestRunner::deterministic();
+    (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
+}
+
+fn matching(pattern: &str) -> BoxedStrategy<String> {
+    string_regex(pattern).unwrap().boxed()
+}
+
+/// Array literals of one to three dimensions, with any bounds, whose elements match the patterns: as they are, in quotes or
+/// behind backslashes, with blanks around them.
+fn arrays(patterns: &'static [&'static str]) -> Vec<String> {
+    let blank = || matching("[ \t\n\r\u{b}\u{c}]?");
+    let text = proptest::sample::select(patterns).prop_flat_map(matching).boxed();
+    let quoted = |text: String| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+    let escaped = |text: String| text.chars().flat_map(|char| ['\\', char]).collect::<String>();
+    let element = prop_oneof![
+        4 => text.clone().prop_map(quoted),
+        2 => text.clone(),
+        1 => text.prop_map(escaped),
+        1 => Just("NULL".to_owned()),
+    ];
+    let element = (blank(), element, blank()).prop_map(|(a, text, b)| format!("{a}{text}{b}"));
+    let element = element.boxed();
+    let braces = |items: Vec<String>| format!("{{{}}}", items.join(","));
+    let flat = vec(element.clone(), 0..5).prop_map(braces).boxed();
+    let level = move |inner, len: usize| vec(inner, len).prop_map(braces).boxed();
+    let even = (1..3_usize, 1..3_usize, 1..3_usize)
+        .prop_flat_map(move |(a, b, c)| level(level(level(element.clone(), a), b), c));
+    let bounded = (-2..3_i32, flat.clone()).prop_map(|(first, text)| {
+        let last = first + i32::try_from(text.matches(',').count()).unwrap();
+        format!("[{first}:{last}]={text}")
+    });
+    drawn(400, &prop_oneof![3 => flat, 2 => even, 1 => bounded].boxed())
+}
+
+/// JSON of any shape, with blanks, equal keys, escapes and numbers of all kinds; and what is at the limits of `jsonb`.
+fn documents() -> Vec<String> {
+    let leaf = prop_oneof![
+        matching(JSONS[1]),
+        matching("-?(0|[1-9][0-9]{0,40})(\\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?"),
+        matching(JSONS[2]),
+        matching("\"([ !#-\\[\\]-~]|\\\\u[dD][89a-fA-F][0-9a-f]{2}){0,3}\""),
+        matching("(true|false|null)"),
+    ];
+    let all = leaf.prop_recursive(5, 40, 5, |inner| {
+        let key = matching("\"(a|b|aa|\\\\u0061|ä|\\\\\"){0,2}\"");
+        let member = (key, matching("[ \t\n]?"), inner.clone())
+            .prop_map(|(key, blank, value)| format!("{key}{blank}:{value}{blank}"));
+        prop_oneof![
+            vec(inner, 0..5).prop_map(|items| format!("[{}]", items.join(" , "))),
+            vec(member, 0..5).prop_map(|members| format!("{{{}}}", members.join(","))),
+        ]
+    });
+    let mut documents = drawn(1_500, &all.boxed());
+    let limits = [
+        "1e131071",
+        "1e131072",
+        "1e16383",
+        "1e-16383",
+        "1e-16384",
+        "-0",
+        "-0.0e5",
+        "0e999",
+        "\"\\u0000\"",
+        "{\"\\u0000\":1}",
+        "\"\\ud83d\\ude00\"",
+        "\"\\ud83d\"",
+        "\"\\ude00\\ud83d\"",
+        "\"\u{7f}\"",
+    ];
+    documents.extend(limits.map(str::to_owned));
+    documents
 }
 
 /// Powers of two and their neighbours, where the shortest text is hardest, and bit patterns all over the range.
@@ -165,7 +284,7 @@ fn prepare(database: &Database, sql_type: &str) {
 #[test]
 fn canonical_values_are_what_postgresql_stores() {
     let Some(database) = Database::open("values") else { return };
-    for case in cases() {
+    for case in cases().into_iter().chain(array_cases()) {
         prepare(&database, case.sql);
         let inputs = inputs(&case, 400);
         let theirs = stored(&database, &inputs);

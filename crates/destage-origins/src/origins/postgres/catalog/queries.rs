@@ -79,7 +79,7 @@ pub(super) struct Attribute {
     pub(super) type_name: String,
 }
 
-/// A domain, an enum or an extension's type.
+/// A domain, an enum, an array of enums or an extension's type.
 pub(super) struct TypeFacts {
     pub(super) kind: String,
     pub(super) name: String,
@@ -91,6 +91,8 @@ pub(super) struct TypeFacts {
     pub(super) default: Option<String>,
     pub(super) checked: bool,
     pub(super) labels: Vec<String>,
+    /// The type of an array's elements; 0 for other types.
+    pub(super) element: u32,
 }
 
 pub(super) struct Constraint {
@@ -124,6 +126,8 @@ pub(super) struct Index {
     pub(super) name: String,
     pub(super) unique: bool,
     pub(super) columns: Vec<i16>,
+    /// The columns whose values, where none is NULL, are those of one row at most at any time; none if it is no such index.
+    pub(super) key: Vec<i16>,
     /// Columns in its expressions or condition.
     pub(super) looked_at: Vec<i16>,
 }
@@ -216,6 +220,7 @@ fn type_facts(row: &Row) -> TypeFacts {
         default: row.get("default_expression"),
         checked: row.get("checked"),
         labels: row.get("labels"),
+        element: row.get("element"),
     }
 }
 
@@ -250,6 +255,7 @@ fn index(row: &Row) -> Index {
         name: row.get("name"),
         unique: row.get("is_unique"),
         columns: row.get("columns"),
+        key: row.get("row_key"),
         looked_at: row.get("looked_at"),
     }
 }
@@ -297,8 +303,9 @@ SELECT t.oid, t.typtype::text AS kind, t.typname::text AS name,
        EXISTS (SELECT FROM pg_constraint c WHERE c.contypid = t.oid AND c.contype = 'c')
            AS checked,
        array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid
-             ORDER BY e.enumsortorder) AS labels
-FROM pg_type t WHERE t.typtype IN ('d', 'e') OR t.typname = 'citext'";
+             ORDER BY e.enumsortorder) AS labels, t.typelem AS element
+FROM pg_type t LEFT JOIN pg_type i ON i.oid = t.typelem AND i.typarray = t.oid
+WHERE t.typtype IN ('d', 'e') OR i.typtype = 'e' OR t.typname = 'citext'";
 
 /// Copies that partitions hold of their parent's constraints are left out.
 const CONSTRAINTS: &str = "
@@ -331,6 +338,12 @@ const INDEXES: &str = "
 SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
        i.indisunique AND NOT i.indisprimary AS is_unique,
        array(SELECT k FROM unnest(i.indkey::int2[]) AS k WHERE k > 0) AS columns,
+       array(SELECT u.k FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS u (k, n)
+             WHERE u.n <= i.indnkeyatts AND i.indisunique AND i.indimmediate AND i.indisvalid
+               AND i.indexprs IS NULL AND i.indpred IS NULL
+               AND NOT EXISTS (SELECT FROM pg_opclass o
+                               WHERE o.oid = ANY (i.indclass::oid[]) AND NOT o.opcdefault)
+             ORDER BY u.n) AS row_key,
        array(SELECT d.refobjsubid::int2 FROM pg_depend d
              WHERE (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
                AND d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid

@@ -4,7 +4,7 @@ use super::queries::{Attribute, TypeFacts};
 use crate::checks::{Kind, Moment, TextRule};
 use crate::value::ColumnType;
 use std::collections::HashMap;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{Kind as Shape, Type};
 
 /// What a column's declared type comes down to.
 pub(super) struct Resolved {
@@ -40,16 +40,39 @@ pub(super) fn resolve(attribute: &Attribute, types: &HashMap<u32, TypeFacts>) ->
     let ty = match facts {
         Some(facts) if facts.kind == "e" => ColumnType::Enum(facts.labels.clone()),
         _ if folded => ColumnType::Text { chars_max: None },
-        _ => builtin(oid, modifier),
+        Some(facts) => match types.get(&facts.element).filter(|element| element.kind == "e") {
+            Some(element) => ColumnType::Array(Box::new(ColumnType::Enum(element.labels.clone()))),
+            None => ColumnType::Opaque,
+        },
+        None => builtin(oid, modifier),
     };
     let sql_name = match facts {
         Some(facts) => facts.sql_name.clone(),
-        None => Type::from_oid(oid).map_or_else(|| "?".to_owned(), |ty| ty.name().to_owned()),
+        None => Type::from_oid(oid).map_or_else(|| "?".to_owned(), |ty| name(&ty)),
     };
     Resolved { ty, sql_name, not_null, checked, domains, default, folded }
 }
 
+/// The type's own name, of an array its elements' with brackets.
+fn name(ty: &Type) -> String {
+    match ty.kind() {
+        Shape::Array(element) => format!("{}[]", element.name()),
+        _ => ty.name().to_owned(),
+    }
+}
+
 fn builtin(oid: u32, modifier: i32) -> ColumnType {
+    match Type::from_oid(oid).as_ref().map(Type::kind) {
+        // The text of a bytea is not its bytes.
+        Some(Shape::Array(element)) => match scalar(element.oid(), modifier) {
+            ColumnType::Opaque | ColumnType::Bytes => ColumnType::Opaque,
+            element => ColumnType::Array(Box::new(element)),
+        },
+        _ => scalar(oid, modifier),
+    }
+}
+
+fn scalar(oid: u32, modifier: i32) -> ColumnType {
     let int = |min: i64, max: i64| ColumnType::Int { min, max };
     let seconds = || u8::try_from(modifier).map_or(6, |precision| precision.min(6));
     // Lengths are stored with four bytes of an old header added.
@@ -124,6 +147,7 @@ pub(super) fn key_obstacle(resolved: &Resolved, deterministic: bool) -> Option<&
             Some("equal numbers of a numeric without scale may be written differently")
         }
         ColumnType::Json | ColumnType::Jsonb => Some("JSON has no single form to be found by"),
+        ColumnType::Array(_) => Some("Destage finds no rows by arrays"),
         ColumnType::Opaque => Some("Destage knows no single form of its type"),
         _ => None,
     }
@@ -135,9 +159,8 @@ pub(super) fn compares_exactly(child: &ColumnType, parent: &ColumnType) -> bool 
     match (child, parent) {
         (Int { .. }, Int { .. }) | (Text { .. }, Text { .. }) => true,
         (ColumnType::Float4 | ColumnType::Float8 | ColumnType::Opaque, _) => false,
-        (ColumnType::Numeric { precision: None, .. } | ColumnType::Jsonb | ColumnType::Json, _) => {
-            false
-        }
+        (ColumnType::Jsonb | ColumnType::Json | ColumnType::Array(_), _) => false,
+        (ColumnType::Numeric { precision: None, .. }, _) => false,
         _ => child == parent,
     }
 }
