@@ -10,6 +10,7 @@ import time
 
 import redis
 from django.conf import settings
+from redis.retry import Retry
 
 import shop
 
@@ -23,7 +24,7 @@ from django.core.management import execute_from_command_line  # noqa: E402
 from django.http import HttpResponseNotAllowed, JsonResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 
-client = redis.from_url(shop.URL, **shop.OPTIONS)
+client = redis.from_url(shop.URL, retry=Retry(shop.BACKOFF, shop.RETRIES), **shop.OPTIONS)
 
 
 def patiently(work):

@@ -11,10 +11,11 @@ from uuid import UUID
 import redis.asyncio
 from fastapi import Body, FastAPI, Request
 from fastapi.responses import JSONResponse
+from redis.asyncio.retry import Retry
 
 import shop
 
-client = redis.asyncio.from_url(shop.URL, **shop.OPTIONS)
+client = redis.asyncio.from_url(shop.URL, retry=Retry(shop.BACKOFF, shop.RETRIES), **shop.OPTIONS)
 
 
 @asynccontextmanager

@@ -4,10 +4,12 @@ import os
 from decimal import Decimal
 
 import redis
+from redis.backoff import ExponentialBackoff
 
 URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6380")
-# Everything else is as the library has it: after a lost connection it connects and sends again by itself.
 OPTIONS = {"decode_responses": True, "socket_timeout": 6}
+# After a lost connection the library connects and sends again, with these pauses in seconds. From a URL it would not.
+BACKOFF, RETRIES = ExponentialBackoff(base=0.05, cap=1), 60
 # How long a request may wait for a row that only the database knows, in seconds between two attempts.
 PAUSES = [0.1, 0.2, 0.4, 0.8] + 60 * [1.0]
 

@@ -233,7 +233,7 @@ fn what_is_doubled_or_lost_is_found() {
     let listen = server.listen.to_string();
     server.kill();
     std::fs::remove_dir_all(launch.data()).expect("the journal can be removed");
-    let server = launch.listening(&listen).with(&["--adopt"]).start();
+    let server = launch.listening(&listen).with(&["--take-over"]).start();
     let lost = found(&customers, &server);
     assert!(lost.iter().any(|line| line.starts_with("told, but not there: payment ")), "{lost:?}");
 }
