@@ -117,7 +117,13 @@ struct Shown<'a> {
 impl Shown<'_> {
     fn table(&self) -> String {
         let tables = self.schema.reachable();
-        let mut out = format!("{}: {} tables can be reached\n", self.origin, tables.len());
+        let mut out = format!("{}: {} tables can be reached", self.origin, tables.len());
+        let buffered = tables.iter().filter(|table| self.is_buffered(table)).count();
+        let _ = match tables.len() - buffered {
+            _ if tables.is_empty() => writeln!(out),
+            0 => writeln!(out, "; writes of all of them are buffered"),
+            others => writeln!(out, "; writes of {buffered} are buffered, of {others} are not"),
+        };
         for table in tables {
             let _ = writeln!(out, "\n{}   {}", pattern(table), self.class(table));
             let width = table.columns.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
@@ -142,14 +148,28 @@ impl Shown<'_> {
         out
     }
 
+    fn settings(&self, table: &Table) -> TableSettings {
+        self.settings.tables.get(&table.name).cloned().unwrap_or_default()
+    }
+
+    /// Whether writes of the table are acknowledged before the origin has them, cascades aside.
+    fn is_buffered(&self, table: &Table) -> bool {
+        let settings = self.settings(table);
+        !settings.ack_origin && !settings.goes_through(table)
+    }
+
     /// What the origin and the settings make of the table's writes and copies.
     fn class(&self, table: &Table) -> String {
-        let settings = self.settings.tables.get(&table.name).cloned().unwrap_or_default();
+        let settings = self.settings(table);
         let mut parts = Vec::new();
         if table.is_plain() {
             parts.push("plain".to_string());
         }
-        parts.extend(through(table, &settings));
+        match through(table, &settings) {
+            Some(how) => parts.push(how),
+            None if self.is_buffered(table) => parts.push("writes are buffered".into()),
+            None => {}
+        }
         parts.extend(set_by_triggers(table));
         if table.columns.iter().any(|column| column.generated) {
             parts.push("has computed columns".into());
@@ -217,7 +237,7 @@ impl Shown<'_> {
     }
 
     fn table_json(&self, table: &Table) -> Value {
-        let settings = self.settings.tables.get(&table.name).cloned().unwrap_or_default();
+        let settings = self.settings(table);
         let column = |(index, column): (usize, &Column)| {
             json!({
                 "name": column.name,

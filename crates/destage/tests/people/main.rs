@@ -13,6 +13,7 @@ mod progress;
 mod recipes;
 mod service;
 mod settings;
+mod shop;
 mod terminal;
 mod tools;
 mod top;

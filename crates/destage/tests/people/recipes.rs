@@ -11,7 +11,7 @@ fn recipe(file: &str) -> PathBuf {
 }
 
 /// The installed packages of the recipe in this language.
-fn packages(language: &str) -> Option<PathBuf> {
+pub(crate) fn packages(language: &str) -> Option<PathBuf> {
     Some(Path::new(&prepared("DESTAGE_TEST_RECIPES")?).join(language))
 }
 
@@ -27,14 +27,19 @@ fn points(client: &mut Client) -> i64 {
 }
 
 /// A program that runs until its test ends.
-struct Program(Child);
+pub(crate) struct Program(Child);
 
 impl Program {
     fn start(command: &mut Command, scratch: &Scratch, server: &str) -> Self {
-        let log = std::fs::File::create(scratch.join("recipe.log")).expect("a file");
+        Self::logging(command.env("DESTAGE_PORT", server), &scratch.join("recipe.log"))
+    }
+
+    /// Starts it; what it prints goes into that file.
+    pub(crate) fn logging(command: &mut Command, log: &Path) -> Self {
+        let log = std::fs::File::create(log).expect("a file");
         let error = log.try_clone().expect("a second handle");
-        let command = command.env("DESTAGE_PORT", server).stdin(Stdio::null());
-        let child = command.stdout(log).stderr(error).spawn().expect("it starts");
+        let child =
+            command.stdin(Stdio::null()).stdout(log).stderr(error).spawn().expect("it starts");
         adopt(child.id());
         Self(child)
     }
@@ -49,7 +54,7 @@ impl Drop for Program {
 }
 
 /// A port on which nobody listens.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address").port()
 }
