@@ -58,6 +58,10 @@ impl Errno {
     pub const MLINK: Self = Self(libc::EMLINK);
     /// Shut down, or evicted.
     pub const SHUTDOWN: Self = Self(libc::ESHUTDOWN);
+    /// Locks are not to be had.
+    pub const NOLCK: Self = Self(libc::ENOLCK);
+    /// A signal came.
+    pub const INTR: Self = Self(libc::EINTR);
     /// Try again.
     pub const AGAIN: Self = Self(libc::EAGAIN);
 
@@ -443,6 +447,8 @@ pub enum Answered {
     Space(Space),
     /// A place in a file.
     Offset(u64),
+    /// Whoever has a range locked, if anybody.
+    Locked(Option<Lock>),
     /// Nothing more is to be said.
     Done,
 }
@@ -453,8 +459,36 @@ pub trait Answer: Send {
     fn give(self: Box<Self>, answered: Result<Answered, Errno>);
 }
 
+/// A lock of a range of a file, as of `fcntl`; one of `flock` is one of the whole file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// The first byte.
+    pub start: u64,
+    /// The last byte; `i64::MAX` for all there may ever be.
+    pub end: u64,
+    /// `F_RDLCK`, `F_WRLCK`, or `F_UNLCK` to give it up.
+    pub kind: i32,
+}
+
+/// What is to be done with locks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locking {
+    /// Takes one, or gives it up. Waits until it is free where a thread is named: that one, unless a signal comes to it.
+    Set(Lock, Option<u32>),
+    /// Asks who is in the way of one.
+    Test(Lock),
+    /// Gives all of them up.
+    End,
+}
+
 /// Whoever can be asked.
 pub trait Serve: Send + Sync {
     /// Answers now or later.
     fn ask(&self, caller: Caller, ask: Ask, answer: Box<dyn Answer>);
+
+    /// The same for locks of a file by one owner: a process, or one open of the file. Only where several hosts share files.
+    fn lock(&self, ino: Ino, owner: u64, locking: Locking, answer: Box<dyn Answer>) {
+        let _ = (ino, owner, locking);
+        answer.give(Err(Errno::NOLCK));
+    }
 }

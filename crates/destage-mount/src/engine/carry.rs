@@ -57,7 +57,14 @@ pub(crate) fn carry_out(
     controls: Controls,
     lanes: usize,
 ) -> Result<Landed> {
-    let mut carrier = Carrier { origin, own, landed: Landed::default(), controls, lanes };
+    let mut carrier = Carrier {
+        origin,
+        own,
+        is_shared: plan.is_shared,
+        landed: Landed::default(),
+        controls,
+        lanes,
+    };
     if controls.names_first {
         carrier.names(plan)?;
         carrier.files(plan)?;
@@ -72,6 +79,7 @@ pub(crate) fn carry_out(
 struct Carrier<'a> {
     origin: &'a dyn Origin,
     own: &'a OwnFolders,
+    is_shared: bool,
     landed: Landed,
     controls: Controls,
     lanes: usize,
@@ -134,10 +142,16 @@ impl Carrier<'_> {
             }
             Err(error) => return Err(error),
         };
-        let is_other = file.base.is_some_and(|base| base != Base::of(&found));
+        let is_other = file.base.is_some_and(|base| !base.is_of(&found, self.is_shared));
         if is_other && file.stat.kind == Kind::File && !self.controls.no_base {
             self.keep(file, "others have changed it at the origin meanwhile")?;
             return Ok(false);
+        }
+        if file.base.is_some_and(|base| !is_other && base.mtime != found.mtime) {
+            tracing::warn!(
+                ino = key.ino,
+                "the origin has set anew when this file was changed, and nothing else, as after an eviction: that is no conflict"
+            );
         }
         if file.stat.kind == Kind::File {
             self.content(key, found.size, file)?;

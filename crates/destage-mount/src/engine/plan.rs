@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) absorbed: BTreeSet<Ino>,
     /// So many of them are created in this batch.
     pub(crate) absorbed_now: u64,
+    /// Other hosts share the origin, each by its tokens.
+    pub(crate) is_shared: bool,
 }
 
 /// What a file is to be.
@@ -152,7 +154,8 @@ impl Tree {
             }
         }
         let dirs = dirs.into_values().collect();
-        Plan { upto, at, files, names, in_doubt, dirs, touched, absorbed, absorbed_now }
+        let is_shared = false;
+        Plan { upto, at, files, names, in_doubt, dirs, touched, absorbed, absorbed_now, is_shared }
     }
 
     fn file_work(&self, ino: Ino, absorbed: &BTreeSet<Ino>) -> Option<FileWork> {

@@ -70,6 +70,17 @@ impl Base {
     pub(crate) fn of(stat: &Stat) -> Self {
         Self { size: stat.size, mtime: stat.mtime, ctime: stat.ctime }
     }
+
+    /// Whether a file is still as it was left.
+    ///
+    /// Where all who write are hosts with tokens (`is_shared`), its mtime may be another one. The server of CephFS guesses it
+    /// anew when a client is evicted that had the file open: it takes the time of the last write of bytes. Nothing else
+    /// changes then, and the guess lies before the ctime, which every change of content moves.
+    pub(crate) fn is_of(self, found: &Stat, is_shared: bool) -> bool {
+        let found = Self::of(found);
+        let is_guessed = is_shared && found.mtime < found.ctime;
+        self == if is_guessed { Self { mtime: self.mtime, ..found } } else { found }
+    }
 }
 
 /// A change of names, with whose they were before.

@@ -1,11 +1,11 @@
 //! What was answered, as the kernel's protocol has it.
 
 use super::{Errno, Ino, Kind, Moment, NANOS, Stat};
-use crate::ask::{Answer, Answered, Listed, Opened, Space};
+use crate::ask::{Answer, Answered, Listed, Lock, Opened, Space};
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -66,6 +66,7 @@ pub(super) enum Reply {
     Space(ReplyStatfs),
     Xattr(ReplyXattr, u32),
     Seek(ReplyLseek),
+    Lock(ReplyLock),
 }
 
 macro_rules! from {
@@ -87,7 +88,8 @@ from!(
     Create(ReplyCreate),
     Write(ReplyWrite),
     Space(ReplyStatfs),
-    Seek(ReplyLseek)
+    Seek(ReplyLseek),
+    Lock(ReplyLock)
 );
 
 /// A request and what is known.
@@ -133,6 +135,12 @@ impl Known {
             (Reply::Space(reply), Answered::Space(space)) => give_space(reply, space),
             (Reply::Xattr(reply, room), Answered::Data(bytes)) => give_xattr(reply, room, &bytes),
             (Reply::Seek(reply), Answered::Offset(offset)) => reply.offset(offset as i64),
+            (Reply::Lock(reply), Answered::Locked(lock)) => {
+                let free = Lock { start: 0, end: 0, kind: libc::F_UNLCK };
+                let lock = lock.unwrap_or(free);
+                // Which process has it the origin does not say.
+                reply.locked(lock.start, lock.end, lock.kind, 0);
+            }
             (reply, answered) => {
                 debug_assert!(false, "{answered:?} is no answer to this");
                 fail(reply, Errno::IO);
@@ -200,6 +208,7 @@ fn fail(reply: Reply, errno: Errno) {
         Reply::Space(reply) => reply.error(errno),
         Reply::Xattr(reply, _) => reply.error(errno),
         Reply::Seek(reply) => reply.error(errno),
+        Reply::Lock(reply) => reply.error(errno),
     }
 }
 

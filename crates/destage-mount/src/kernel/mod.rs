@@ -7,8 +7,8 @@
 mod answers;
 
 use crate::ask::{
-    Ask, Caller, Errno, Ino, Kind, Make, Moment, Name, Seek, Serve, SetAttr, SetTime, Stat,
-    XattrMode,
+    Ask, Caller, Errno, Ino, Kind, Lock, Locking, Make, Moment, Name, Seek, Serve, SetAttr,
+    SetTime, Stat, XattrMode,
 };
 use answers::{Answering, Known, Reply};
 use fuser::{
@@ -62,6 +62,11 @@ impl Kernel {
         let caller = Caller { uid: request.uid(), gid: request.gid(), clears_privileges };
         let answering = Answering { reply: reply.into(), known: self.known };
         self.serve.ask(caller, ask, Box::new(answering));
+    }
+
+    fn lock(&self, ino: INodeNo, owner: LockOwner, locking: Locking, reply: impl Into<Reply>) {
+        let answering = Answering { reply: reply.into(), known: self.known };
+        self.serve.lock(self.ino(ino), owner.0, locking, Box::new(answering));
     }
 
     fn make(
@@ -138,7 +143,7 @@ impl Filesystem for Kernel {
             let _ = config.add_capabilities(wish);
         }
         if self.known.is_shared {
-            // Locks would be this host's alone: better none. Asked of us, they are refused.
+            // By itself it would keep them among this host's programs.
             for lock in [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS] {
                 if config.add_capabilities(lock).is_err() {
                     return Err(io::Error::other("this kernel keeps locks of files to itself"));
@@ -346,10 +351,13 @@ impl Filesystem for Kernel {
         ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        if let Some(owner) = owner.filter(|_| self.known.is_shared) {
+            self.lock(ino, owner, Locking::End, Reply::Nobody);
+        }
         self.ask(request, Ask::Release { ino: self.ino(ino), handle: handle.0 }, reply);
     }
 
@@ -432,36 +440,45 @@ impl Filesystem for Kernel {
         self.ask(request, Ask::RemoveXattr { ino: self.ino(ino), name: name_of(name) }, reply);
     }
 
+    /// Sent at each close unless it is refused once.
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        if self.known.is_shared {
+            self.lock(ino, owner, Locking::End, reply);
+        } else {
+            reply.error(fuser::Errno::ENOSYS);
+        }
+    }
+
     fn getlk(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         _: FileHandle,
-        _: LockOwner,
-        _: u64,
-        _: u64,
-        _: i32,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
         _: u32,
         reply: ReplyLock,
     ) {
-        reply.error(fuser::Errno::ENOLCK);
+        self.lock(ino, owner, Locking::Test(Lock { start, end, kind }), reply);
     }
 
     fn setlk(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        ino: INodeNo,
         _: FileHandle,
-        _: LockOwner,
-        _: u64,
-        _: u64,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
         kind: i32,
         _: u32,
-        _: bool,
+        sleep: bool,
         reply: ReplyEmpty,
     ) {
-        // Whoever closes a file gives up what it never had.
-        if kind == libc::F_UNLCK { reply.ok() } else { reply.error(fuser::Errno::ENOLCK) }
+        let lock = Lock { start, end, kind };
+        self.lock(ino, owner, Locking::Set(lock, sleep.then(|| request.pid())), reply);
     }
 
     fn fallocate(

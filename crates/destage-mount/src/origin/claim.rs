@@ -6,7 +6,7 @@
 use destage_runtime::{ServeError, exit};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
 /// A claim: see the module. Ends when it is dropped.
@@ -35,40 +35,62 @@ impl Claim {
     fn take(own: &Path, mount: &str, how: FlockOperation) -> Result<Self, ServeError> {
         let path = own.join("claim");
         let place = path.display();
-        let failed = |error: std::io::Error| {
+        let failed = |error: io::Error| {
             let message = format!("cannot claim the origin by {place}: {error}");
             ServeError::new(exit::ORIGIN_UNREACHABLE, message)
         };
-        let mut options = File::options();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
-        match flock(&file, how) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut who = String::new();
-                // It says who, where it says anything.
-                let _ = file.read_to_string(&mut who);
-                let message = format!(
-                    "the origin is mounted already ({}): one mount at a time has a folder, unless all of them share it by --tokens; end \
-                     that one first",
-                    who.trim()
-                );
-                return Err(ServeError::new(exit::FENCED, message));
-            }
-            Err(error) => return Err(failed(error.into())),
+        let mut file = open(&path).map_err(failed)?;
+        if !try_lock(&file, how).map_err(failed)? {
+            let message = format!(
+                "the origin is mounted already ({}): one mount at a time has a folder, unless all of them share it by --tokens; end \
+                 that one first",
+                who(&mut file).trim()
+            );
+            return Err(ServeError::new(exit::FENCED, message));
         }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let process = std::process::id();
         let text = format!("host {host}, process {process}, journal {mount}\n");
-        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
+        say(&mut file, &text).map_err(failed)?;
         Ok(Self { _lock: file })
     }
+}
+
+/// Opens a file that is there to be locked; made if it is absent.
+///
+/// # Errors
+/// It cannot be opened or made.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Locks it for as long as it is open, without waiting; false if others have it.
+///
+/// # Errors
+/// The file system cannot lock.
+pub(crate) fn try_lock(file: &File, how: FlockOperation) -> io::Result<bool> {
+    match flock(file, how) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Who has it locked, where it says anything.
+pub(crate) fn who(file: &mut File) -> String {
+    let mut who = String::new();
+    let _ = file.read_to_string(&mut who);
+    who
+}
+
+/// Says in it who has it locked.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn say(file: &mut File, who: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(who.as_bytes())
 }
 
 #[cfg(test)]

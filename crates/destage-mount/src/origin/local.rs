@@ -213,6 +213,10 @@ fn is_read_only(error: &std::io::Error) -> bool {
 }
 
 impl Origin for LocalOrigin {
+    fn open_for_locks(&self, file: &Key) -> Result<OwnedFd> {
+        self.open_bytes(file)
+    }
+
     fn root(&self) -> Key {
         self.root.clone()
     }

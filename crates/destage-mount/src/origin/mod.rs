@@ -13,6 +13,7 @@ pub use local::LocalOrigin;
 
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Seek, Space, Stat};
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// What a file is called for good: the file system's own handle of it.
@@ -211,6 +212,15 @@ pub trait Origin: Send + Sync {
 
     /// It may go.
     fn unpin(&self, file: &Key);
+
+    /// Opens a file anew, for locks of whoever has the descriptor.
+    ///
+    /// # Errors
+    /// Files cannot be locked there.
+    fn open_for_locks(&self, file: &Key) -> Result<OwnedFd> {
+        let _ = file;
+        Err(Errno::NOLCK)
+    }
 }
 
 impl Kind {

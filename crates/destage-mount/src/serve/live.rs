@@ -1,9 +1,10 @@
 //! The engine among threads: whoever asks takes the lock, decides, and does outside of it what may block.
 
 use super::beside::Remembered;
+use super::locks::Locks;
 use super::shared::Shared;
 use super::{Event, Outbox};
-use crate::ask::{Answer, Answered, Ask, Caller, Errno, Serve};
+use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Locking, Serve};
 use crate::engine::{
     Fragment, Front, Hints, Need, Out, OwnFolders, Pending, Plan, Submitted, carry_out,
 };
@@ -233,13 +234,22 @@ impl Live {
     }
 
     /// From now on requests wait for tokens.
-    pub(super) fn share(self: &Arc<Self>, tokens: Arc<Tokens>, no_revocation: bool) {
+    ///
+    /// # Errors
+    /// The system has no threads.
+    pub(super) fn share(
+        self: &Arc<Self>,
+        tokens: Arc<Tokens>,
+        no_revocation: bool,
+    ) -> io::Result<()> {
         let me: Weak<Self> = Arc::downgrade(self);
         self.with(|front, _| front.set_covers(tokens.clone()));
         tokens.set_holder(me.clone());
-        let shared = Shared::new(tokens, me, no_revocation);
+        let locks = Locks::start(me.clone(), self.origin.clone())?;
+        let shared = Shared::new(tokens, me, locks, no_revocation);
         // Once, before the first request.
         assert!(self.shared.set(shared).is_ok(), "a mount is shared once");
+        Ok(())
     }
 
     pub(super) fn tell(&self, event: Event) {
@@ -314,6 +324,13 @@ impl Serve for Live {
             return answer.give(Ok(Answered::Data(address.clone().into_bytes())));
         }
         self.begin(Pending { caller, ask, hints: Hints::default(), answer, ticket: None });
+    }
+
+    fn lock(&self, ino: Ino, owner: u64, locking: Locking, answer: Box<dyn Answer>) {
+        match self.shared() {
+            Some(shared) => shared.locks.ask((ino, owner), locking, answer),
+            None => answer.give(Err(Errno::NOLCK)),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod check;
 mod conflicts;
 mod control;
 pub(crate) mod live;
+mod locks;
 mod metrics;
 mod report;
 mod server;

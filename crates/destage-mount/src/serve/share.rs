@@ -44,18 +44,29 @@ pub(super) fn start(
     let tokens = Tokens::start(settings, &volume, host, fences)?;
     let guard = Arc::downgrade(&tokens);
     origin.guard(move || guard.upgrade().is_some_and(|tokens| tokens.may_change()));
-    let until = Instant::now() + Duration::from_nanos(settings.lease.0) * 2;
+    let began = Instant::now();
     while tokens.stage() != Stage::Recovering {
-        if Instant::now() > until {
-            let message = format!(
-                "no tokens from {}: see whether it runs, and lets this host in; what was acknowledged is in the journal",
-                settings.etcd
-            );
-            return Err(ServeError::new(exit::SERVER_UNREACHABLE, message));
+        if began.elapsed() > start_limit(settings) {
+            return Err(no_tokens(settings));
         }
         thread::sleep(LOOK_EVERY);
     }
     Ok(tokens)
+}
+
+/// How long a start waits for etcd, at first and while it keeps conflicts.
+fn start_limit(settings: &TokenSettings) -> Duration {
+    START_LIMIT_MAX.min(Duration::from_nanos(settings.lease.0) * 2)
+}
+
+fn no_tokens(settings: &TokenSettings) -> ServeError {
+    let message = format!(
+        "no tokens from etcd at {} for {} s: see whether it runs, and lets this host in; what was acknowledged is in the \
+         journal, and the next start takes it up",
+        settings.etcd,
+        start_limit(settings).as_secs()
+    );
+    ServeError::new(exit::SERVER_UNREACHABLE, message)
 }
 
 /// What all hosts call this origin: whoever comes first says it.
@@ -140,7 +151,8 @@ pub(super) fn take_up(
     tokens: Arc<Tokens>,
     settings: &TokenSettings,
 ) -> Result<(), ServeError> {
-    live.share(tokens.clone(), settings.no_revocation);
+    let shared = live.share(tokens.clone(), settings.no_revocation);
+    shared.map_err(|error| ServeError::internal(&error))?;
     let (lost, upto) =
         live.with(|front, _| (front.tree.lost.len(), front.covered(&Root::Volume, &[]).1));
     if lost > 0 {
@@ -151,8 +163,15 @@ pub(super) fn take_up(
         // Until the journal says durably that this is done, nothing is taken: under a token that is this host's again, all of it
         // would count as its own after a crash.
         live.with(|front, now| front.hurry(now));
+        let mut in_touch = Instant::now();
         loop {
             live.tick();
+            if tokens.may_change() {
+                in_touch = Instant::now();
+            } else if in_touch.elapsed() > start_limit(settings) {
+                // Without a lease nothing may be kept at the origin.
+                return Err(no_tokens(settings));
+            }
             let (is_done, stopped) = live.with(|front, now| {
                 if front.decided() >= upto {
                     front.commit_soon(now);
@@ -181,6 +200,7 @@ pub(super) fn take_up(
     Ok(())
 }
 
+const START_LIMIT_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

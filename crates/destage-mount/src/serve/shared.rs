@@ -3,6 +3,7 @@
 use super::Event;
 use super::beside::Remembered;
 use super::live::Live;
+use super::locks::Locks;
 use crate::ask::{Answer, Answered, Ask, Errno, Ino};
 use crate::engine::{Covers, Pending, Ticket};
 use crate::tokens::{Holder, Tokens};
@@ -19,6 +20,7 @@ use std::time::Duration;
 /// What a mount has besides, where several hosts share the origin.
 pub(super) struct Shared {
     pub(super) tokens: Arc<Tokens>,
+    pub(super) locks: Locks,
     me: Weak<Live>,
     kernel: OnceLock<Remembered>,
     /// Requests of the kernel's page cache that wait, by their files: it holds on to the pages until they are answered.
@@ -58,9 +60,15 @@ impl Answer for Tracked {
 }
 
 impl Shared {
-    pub(super) fn new(tokens: Arc<Tokens>, me: Weak<Live>, no_revocation: bool) -> Self {
+    pub(super) fn new(
+        tokens: Arc<Tokens>,
+        me: Weak<Live>,
+        locks: Locks,
+        no_revocation: bool,
+    ) -> Self {
         Self {
             tokens,
+            locks,
             me,
             kernel: OnceLock::new(),
             paging: Mutex::default(),

@@ -8,11 +8,11 @@
 //! that it has come, and what is declared of it there is declared of the life before.
 
 use super::wire;
+use crate::origin::claim;
 use destage_runtime::{ServeError, exit};
 use destage_tokens::HostId;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::FlockOperation;
 use std::fs::File;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -41,27 +41,11 @@ impl Fences {
                 format!("cannot claim a place among the hosts by {}: {error}", path.display());
             ServeError::new(exit::ORIGIN_UNREACHABLE, message)
         };
-        let mut own = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
+        let mut own = claim::open(&path).map_err(failed)?;
         // Others look at it for a moment, whether it is free.
         let mut tries = CLAIM_TRIES;
-        let taken = loop {
-            match flock(&own, FlockOperation::NonBlockingLockExclusive) {
-                Err(rustix::io::Errno::WOULDBLOCK) if tries > 0 => {
-                    tries -= 1;
-                    std::thread::sleep(CLAIM_EVERY);
-                }
-                other => break other,
-            }
-        };
-        match taken {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+        while !claim::try_lock(&own, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
+            if tries == 0 {
                 let message = format!(
                     "the lock {} is taken: another process has this journal, or the one before has not quite ended; start it again \
                      once it has",
@@ -69,11 +53,11 @@ impl Fences {
                 );
                 return Err(ServeError::new(exit::FENCED, message));
             }
-            Err(error) => return Err(failed(error.into())),
+            tries -= 1;
+            std::thread::sleep(CLAIM_EVERY);
         }
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        own.set_len(0).map_err(failed)?;
-        write!(own, "{name} {}", std::process::id()).map_err(failed)?;
+        claim::say(&mut own, &format!("{name} {}", std::process::id())).map_err(failed)?;
         Ok(Self { folder: folder.to_owned(), command, _own: own })
     }
 
@@ -82,16 +66,13 @@ impl Fences {
         let word = wire::host_word(host);
         let path = self.folder.join(&word);
         let mut who = String::new();
-        let lock = File::options().read(true).write(true).open(&path);
-        if let Ok(mut lock) = lock {
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {
-                    tracing::warn!(host = word, "a silent host is gone: its lock is free");
-                    return true;
-                }
-                // It says who, where it says anything.
-                Err(_) => _ = lock.read_to_string(&mut who),
+        // One that is gone altogether was never there, or somebody has removed it: that is no free lock.
+        if let Ok(mut lock) = File::options().read(true).write(true).open(&path) {
+            if let Ok(true) = claim::try_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                tracing::warn!(host = word, "a silent host is gone: its lock is free");
+                return true;
             }
+            who = claim::who(&mut lock);
         }
         let Some(command) = &self.command else {
             tracing::warn!(

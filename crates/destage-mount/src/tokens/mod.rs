@@ -56,7 +56,7 @@ pub(crate) struct Tokens {
     tasks: Sender<Task>,
     holder: OnceLock<Weak<dyn Holder>>,
     current: Mutex<Option<LeaseId>>,
-    /// The latest lease was not had or renewed, and the log says so.
+    /// It did not do what it was asked the last time, and the log says so.
     is_away: AtomicBool,
 }
 
@@ -233,8 +233,8 @@ impl Tokens {
 
     fn ask_store(tokens: &Arc<Self>, work: StoreWork) {
         match work {
-            StoreWork::Load => match tokens.etcd.load() {
-                Ok(loaded) => {
+            StoreWork::Load => match tokens.told(tokens.etcd.load(), "the tokens cannot be read") {
+                Some(loaded) => {
                     let watch = loaded.watch;
                     // Of what an earlier watch may still tell, nothing counts from now on.
                     let number = tokens.with(|host| {
@@ -247,17 +247,12 @@ impl Tokens {
                         tokens.with(|host| host.unwatched(now()));
                     }
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "the tokens cannot be read");
-                    tokens.with(|host| host.loaded(now(), None));
-                }
+                None => tokens.with(|host| host.loaded(now(), None)),
             },
             StoreWork::Txn(txn) => {
-                let reply = tokens.etcd.txn(&txn);
-                if let Err(error) = &reply {
-                    tracing::warn!(%error, "a change of tokens may not have been made");
-                }
-                tokens.with(|host| host.replied(now(), reply.ok()));
+                let what = "a change of tokens may not have been made";
+                let reply = tokens.told(tokens.etcd.txn(&txn), what);
+                tokens.with(|host| host.replied(now(), reply));
             }
         }
     }
@@ -293,14 +288,12 @@ impl Tokens {
         match work {
             LeaseWork::Ask => {
                 let lease = tokens.etcd.lease(tokens.lease_seconds);
-                tokens.tell(lease.as_ref().err(), "no lease: nothing is served until there is one");
-                let lease = lease.ok();
+                let lease = tokens.told(lease, "no lease: nothing is served until there is one");
                 *tokens.current.lock().unwrap_or_else(PoisonError::into_inner) = lease;
                 tokens.with(|host| host.leased(now(), asked, lease));
             }
             LeaseWork::Renew(lease) => {
-                let kept = tokens.etcd.renew(lease);
-                tokens.tell(kept.as_ref().err(), "the lease is not renewed yet");
+                let kept = tokens.told(tokens.etcd.renew(lease), "the lease is not renewed yet");
                 let kept = kept.unwrap_or(Kept::Failed);
                 if kept == Kept::Gone {
                     tracing::warn!(
@@ -312,13 +305,22 @@ impl Tokens {
         }
     }
 
-    /// Tells the log that etcd does not answer, once until it does: it is asked several times a second.
-    fn tell(&self, error: Option<&impl std::fmt::Display>, what: &str) {
-        let was_away = self.is_away.swap(error.is_some(), Ordering::Relaxed);
-        match error {
-            Some(error) if !was_away => tracing::warn!(%error, "{what}"),
-            None if was_away => tracing::info!("etcd answers again"),
-            _ => {}
+    /// What etcd has answered. That it does not answer the log is told once, until it does: it is asked several times a second.
+    fn told<T, E: std::fmt::Display>(&self, answered: Result<T, E>, what: &str) -> Option<T> {
+        let was_away = self.is_away.swap(answered.is_err(), Ordering::Relaxed);
+        match answered {
+            Err(error) => {
+                if !was_away {
+                    tracing::warn!(%error, "{what}");
+                }
+                None
+            }
+            Ok(answer) => {
+                if was_away {
+                    tracing::info!("etcd answers again");
+                }
+                Some(answer)
+            }
         }
     }
 

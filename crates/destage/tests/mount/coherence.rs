@@ -17,22 +17,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Hosts that share an origin, each a mount with a journal of its own.
-struct Hosts {
+pub(crate) struct Hosts {
     launches: Vec<Launch>,
     mounted: Vec<Option<Mounted>>,
-    folders: Vec<PathBuf>,
+    pub(crate) folders: Vec<PathBuf>,
     // After the mounts, which are gone or dead by then.
     _unmounting: Vec<Unmounting>,
 }
 
 /// Silent for longer than that, a host may be shut out.
-const SHORT: &str = "3s";
+pub(crate) const SHORT: &str = "3s";
 /// No start takes so long.
-const LONG: &str = "5m";
+pub(crate) const LONG: &str = "5m";
 
 impl Hosts {
     /// One for each of these folders, which are one folder.
-    fn start(
+    pub(crate) fn start(
         scratch: &Scratch,
         origins: &[PathBuf],
         etcd: &Etcd,
@@ -56,12 +56,22 @@ impl Hosts {
         hosts
     }
 
-    fn process(&self, host: usize) -> u32 {
+    pub(crate) fn process(&self, host: usize) -> u32 {
         self.mounted[host].as_ref().map(Mounted::id).expect("it runs")
     }
 
+    /// What a host's mount said.
+    pub(crate) fn said(&self, host: usize) -> String {
+        self.mounted[host].as_ref().map(Mounted::said).expect("it runs")
+    }
+
+    /// A host dies.
+    pub(crate) fn lose(&mut self, host: usize) {
+        self.mounted[host].take().expect("it runs").kill();
+    }
+
     /// A host dies, and starts again.
-    fn kill(&mut self, host: usize) {
+    pub(crate) fn kill(&mut self, host: usize) {
         self.mounted[host].take().expect("it runs").kill();
         self.mounted[host] = Some(self.launches[host].start());
     }
@@ -74,7 +84,7 @@ impl Hosts {
     }
 
     #[track_caller]
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.mounted.iter_mut().filter_map(Option::take).for_each(Mounted::stop);
     }
 }
@@ -85,7 +95,7 @@ fn check(books: &Books, folder: &Path) {
     println!("{}: nothing stale, nothing lost", books.done());
 }
 
-fn local(scratch: &Scratch, count: usize) -> Option<(Origin, Vec<PathBuf>)> {
+pub(crate) fn local(scratch: &Scratch, count: usize) -> Option<(Origin, Vec<PathBuf>)> {
     let origin = Origin::new(Kind::Local, scratch)?;
     let folders = vec![origin.folder().to_owned(); count];
     Some((origin, folders))
@@ -148,7 +158,7 @@ impl Drop for Mapped {
 
 /// Of a store through a mapping the kernel says nothing by itself.
 #[test]
-fn what_one_host_stores_through_a_mapping_every_other_one_sees() {
+fn trap_09_what_one_host_stores_through_a_mapping_every_other_one_sees() {
     let scratch = Scratch::new();
     let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
     let Some((origin, folders)) = local(&scratch, 2) else { return };
@@ -299,7 +309,7 @@ fn kept(origin: &Origin) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_host_that_was_shut_out_keeps_what_others_have_replaced_as_a_conflict() {
+fn trap_15_a_host_that_was_shut_out_keeps_what_others_have_replaced_as_a_conflict() {
     let scratch = Scratch::new();
     let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
     let Some((origin, folders)) = local(&scratch, 2) else { return };
@@ -399,6 +409,51 @@ fn a_wrong_address_of_etcd_is_told_without_its_password() {
             assert!(!text.contains("geheim"), "{text}");
         }
     }
+}
+
+/// A start waits for an etcd that is away, but not for ever.
+#[test]
+fn a_start_without_etcd_ends_and_says_so() {
+    let scratch = Scratch::new();
+    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 1) else { return };
+    etcd.kill();
+    let launch = Launch::before_folder(&scratch.join("host"), &folders[0]).with(&[
+        "--tokens",
+        &etcd.url(),
+        "--token-lease",
+        SHORT,
+    ]);
+    let (code, text) = launch.refused();
+    assert_eq!(code, 16, "{text}");
+    assert!(text.contains("no tokens from etcd at etcd://127.0.0.1"), "{text}");
+    etcd.again();
+    launch.start().stop();
+}
+
+/// It is asked several times a second, by several threads.
+#[test]
+fn that_etcd_is_away_is_told_once_and_once_that_it_is_back() {
+    let scratch = Scratch::new();
+    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 1) else { return };
+    let hosts = Hosts::start(&scratch, &folders, &etcd, SHORT, &[]);
+    let file = hosts.folders[0].join("file");
+    fs::write(&file, "before").expect("a file can be made");
+    let told = |what: &str| hosts.said(0).matches(what).count();
+    let (away, back) = ("does not answer", "etcd answers again");
+    let before = told(back);
+    for round in 1..=2 {
+        etcd.kill();
+        eventually("it is told", PATIENCE, || told(away) == round);
+        // Past the lease: by then it was asked for a new one, and for what it holds, again and again.
+        thread::sleep(seconds(6));
+        assert_eq!(told(away), round, "{}", hosts.said(0));
+        etcd.again();
+        eventually("it is told", PATIENCE, || told(back) == before + round);
+        fs::write(&file, "after").expect("it goes on");
+    }
+    hosts.stop();
 }
 
 /// With certificates, and with a user: who has neither is not let in.

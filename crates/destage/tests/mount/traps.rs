@@ -1,6 +1,7 @@
-//! The known traps of a journal in front of a file system, as far as one host meets them: a test for each, named after its
-//! number in the list of the design. Those of several hosts and of tokens are not among them.
+//! The known traps of a journal in front of a file system: a test for each, named after its number in the list of the design.
+//! Those that several hosts meet are in `hosts.rs`, and beside what else is tested of them.
 
+mod hosts;
 mod names;
 mod space;
 mod times;

@@ -26,7 +26,8 @@ impl Front {
             return;
         }
         let upto = self.core.batch(batch).last().copied().unwrap_or(Lsn::ZERO);
-        let plan = self.tree.plan(upto, self.core.last());
+        let mut plan = self.tree.plan(upto, self.core.last());
+        plan.is_shared = self.covers.is_some();
         if plan.is_empty() {
             // Nothing but what the journal says of itself, or what went along with an earlier batch.
             self.say_decided(upto);

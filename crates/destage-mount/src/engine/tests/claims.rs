@@ -1,7 +1,7 @@
 //! One claim each.
 
 use super::origin::Death;
-use super::world::World;
+use super::world::{FakeCovers, World};
 use crate::ask::{Answered, Ask, Caller, Errno, Kind, Make, SetAttr};
 use crate::engine::below::Below;
 use crate::engine::carry::Controls;
@@ -9,6 +9,7 @@ use crate::engine::front::FrontControls;
 use crate::origin::Origin;
 use destage_core::Span;
 use destage_engine::Drive;
+use std::sync::Arc;
 
 fn made(world: &mut World, name: &str) -> u64 {
     let dir = world.root();
@@ -50,6 +51,34 @@ fn changed_beneath(controls: FrontControls) -> (Vec<u8>, u64) {
     assert!(world.drain());
     let content = world.origin.tree()["/shared"].2.clone();
     (content, world.front.as_ref().unwrap().counted.conflicts)
+}
+
+/// What a file holds, and how many conflicts there are, once the origin has guessed anew when it was changed; or others have
+/// changed it, of the same size.
+fn guessed_beneath(is_shared: bool, is_changed: bool) -> (Vec<u8>, u64) {
+    let mut world = World::new(1, FrontControls::default());
+    world.covers = is_shared.then(|| Arc::new(FakeCovers::default()));
+    assert!(world.start());
+    let ino = made(&mut world, "shared");
+    write(&mut world, ino, 0, b"first");
+    assert!(world.drain());
+    write(&mut world, ino, 0, b"ours!");
+    let (key, _) = world.origin.lookup(&world.origin.root(), b"shared").unwrap();
+    if is_changed {
+        world.origin.write(&key, 0, b"their").unwrap();
+    }
+    world.origin.guess_mtime(&key);
+    assert!(world.drain());
+    let content = world.origin.tree()["/shared"].2.clone();
+    (content, world.front.as_ref().unwrap().counted.conflicts)
+}
+
+/// > The time of the last change alone is no change where all who write have tokens.
+#[test]
+fn a_time_that_the_origin_guesses_anew_is_a_conflict_only_without_tokens() {
+    assert_eq!(guessed_beneath(true, false), (b"ours!".to_vec(), 0));
+    assert_eq!(guessed_beneath(true, true), (b"their".to_vec(), 1), "others have changed it, too");
+    assert_eq!(guessed_beneath(false, false), (b"first".to_vec(), 1));
 }
 
 /// > What others have changed at the origin since it was last known equal is never overwritten.

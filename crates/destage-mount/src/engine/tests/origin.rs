@@ -204,6 +204,14 @@ impl SimOrigin {
         state.history = vec![state.meta.clone()];
     }
 
+    /// It finds out anew when a file was changed, as the server of CephFS does after an eviction.
+    pub(super) fn guess_mtime(&self, key: &Key) {
+        let mut state = self.state();
+        let file = state.meta.get_mut(&key.ino).expect("it is there");
+        let changed = file.stat.ctime;
+        file.stat.mtime = Moment { seconds: changed.seconds - 1, ..changed };
+    }
+
     /// What is there: each name with its file's number, what it is and what it holds. Without this front end's own folder.
     pub(super) fn tree(&self) -> BTreeMap<String, (u64, Kind, Vec<u8>)> {
         self.tree_without(None)
