@@ -67,6 +67,8 @@ pub struct Settings {
     pub once_tokens_max: usize,
     /// Most memory that they take, bytes.
     pub once_bytes_max: u64,
+    /// Most keys, counted once for each client, of which clients are told when they change.
+    pub tracking_keys_max: usize,
     /// Longest wait for the origin's answer to one request of ours.
     pub origin_timeout: Duration,
     /// Take the origin over from an owner that still shows itself.
@@ -213,6 +215,7 @@ impl Default for Settings {
             handshake_timeout: Span::from_secs(30),
             once_tokens_max: 1_000_000,
             once_bytes_max: 256 << 20,
+            tracking_keys_max: 1_000_000,
             origin_timeout: Duration::from_secs(10),
             take_over: false,
             adopt: false,

@@ -4,6 +4,7 @@ mod domains;
 mod ended;
 mod mount;
 mod once;
+mod tracking;
 mod ready;
 mod replicas;
 mod slow;
@@ -17,6 +18,7 @@ pub use domains::{DomainReport, HaltReport};
 pub use ended::EndedReport;
 pub use mount::MountReport;
 pub use once::OnceReport;
+pub use tracking::TrackingReport;
 pub use replicas::{ReplicaReport, ReplicasReport};
 pub use slow::SlowReport;
 
@@ -63,6 +65,9 @@ pub struct Report {
     /// Commands that are carried out once; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub once: Option<OnceReport>,
+    /// Keys of which clients are told when they change; absent where they are not told of any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracking: Option<TrackingReport>,
     /// Rows that end at a time of their own; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndedReport>,

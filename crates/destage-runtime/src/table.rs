@@ -2,7 +2,7 @@
 
 use crate::human::{bytes, count, percent, seconds};
 use crate::status::{
-    DerivedReport, InvalidationReport, Latencies, MountReport, OnceReport, PolicyReport,
+    DerivedReport, InvalidationReport, Latencies, MountReport, OnceReport, PolicyReport, TrackingReport,
     ReplicasReport, Report, RequestsReport, VolumeReport,
 };
 use crate::units::Interval;
@@ -49,6 +49,13 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(once) = report.once.as_ref().filter(|once| once.tokens + once.refused_total > 0) {
         let _ = writeln!(out, "\nDESTAGE ONCE");
         for (label, value) in self::once(once) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
+    let told = |tracking: &&TrackingReport| tracking.clients + tracking.invalidations_total > 0;
+    if let Some(tracking) = report.tracking.as_ref().filter(told) {
+        let _ = writeln!(out, "\nkeys that clients hold");
+        for (label, value) in self::tracking(tracking) {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
@@ -130,6 +137,23 @@ fn once(once: &OnceReport) -> Rows {
         ("memory", format!("{} of {}", bytes(once.bytes), bytes(once.bytes_max))),
         ("sent again", count(once.replayed_total)),
         ("refused, no room", count(once.refused_total)),
+    ]
+}
+
+fn tracking(tracking: &TrackingReport) -> Rows {
+    let items = format!(
+        "{}, {} of {} with each client's",
+        count(tracking.keys),
+        count(tracking.items),
+        count(tracking.items_max)
+    );
+    vec![
+        ("clients", count(tracking.clients)),
+        ("keys", items),
+        ("prefixes", count(tracking.prefixes)),
+        ("memory", bytes(tracking.bytes)),
+        ("invalidations", count(tracking.invalidations_total)),
+        ("dropped, no room", count(tracking.dropped_total)),
     ]
 }
 

@@ -55,6 +55,7 @@ const GROUPS: &[Group] = &[
             "parked-limit",
             "once-tokens",
             "once-limit",
+            "tracking-table-max-keys",
             "threads",
         ],
     ),

@@ -5,6 +5,7 @@ use super::glob::glob;
 use super::handshake::check_name;
 use super::session::Session;
 use super::sessions::address;
+use super::tracking::{Mode, Tracker};
 use crate::resp::{Code, Protocol, Reply, ReplyError};
 use crate::users::DEFAULT;
 use destage_core::{ClientId, Span, Time};
@@ -38,8 +39,15 @@ impl Engine {
             b"id" => reply.integer(number_of(client)),
             b"setinfo" => self.set_info(session, args),
             b"no-evict" | b"no-touch" => reply.ok(),
+            b"tracking" => self.tracking_command(client, session, &args[2..]),
+            b"caching" => self.caching_command(session, &args[2..]),
+            b"trackinginfo" if args.len() == 2 => self.tracking_info(session),
+            b"getredir" if args.len() == 2 => {
+                let redirection = self.redirection(session);
+                Reply::new(&mut session.out, session.protocol).integer(redirection);
+            }
             b"info" => {
-                let line = line(self.now, client, session);
+                let line = self.client_line(client, session);
                 Reply::new(&mut session.out, session.protocol).text(&line);
             }
             b"list" => self.list_clients(client, session, &args[2..]),
@@ -48,7 +56,7 @@ impl Engine {
                 ReplyError::fixed(
                     Code::Err,
                     "unknown CLIENT subcommand; supported: SETNAME GETNAME ID SETINFO INFO LIST [ID id ...] \
-                     NO-EVICT NO-TOUCH",
+                     NO-EVICT NO-TOUCH TRACKING CACHING TRACKINGINFO GETREDIR",
                 ),
             ),
         }
@@ -91,7 +99,7 @@ impl Engine {
         let mut all: Vec<(ClientId, &Session)> = self.sessions.numbered().chain(own).collect();
         all.retain(|(client, _)| is_meant(*client));
         all.sort_unstable_by_key(|(client, _)| client.0);
-        let text: String = all.into_iter().map(|(id, one)| line(self.now, id, one)).collect();
+        let text: String = all.into_iter().map(|(id, one)| self.client_line(id, one)).collect();
         self.sessions.worked(text.len());
         Reply::new(&mut session.out, session.protocol).text(&text);
     }
@@ -125,6 +133,7 @@ impl Engine {
             ("maxmemory", limit),
             ("maxmemory-policy", "allkeys-lru".into()),
             ("maxclients", self.config.clients_max.to_string()),
+            ("tracking-table-max-keys", self.rows.tracking().entries_max().to_string()),
             ("proto-max-bulk-len", self.config.limits.bytes_max.to_string()),
             (SLOWER_THAN, slow.to_string()),
             (SLOW_KEPT, slow_kept.to_string()),
@@ -200,12 +209,20 @@ const ONLY_GET: ReplyError = ReplyError::fixed(
 );
 
 /// Its number as clients see it: they take 0 for none.
-fn number_of(client: ClientId) -> i64 {
+pub(super) fn number_of(client: ClientId) -> i64 {
     i64::from(client.0) + 1
 }
 
+impl Engine {
+    /// A line of CLIENT LIST.
+    fn client_line(&self, client: ClientId, session: &Session) -> String {
+        let tracker = session.tracker.and_then(|id| self.rows.tracking().tracker(id));
+        line(self.now, client, session, tracker)
+    }
+}
+
 /// A line of CLIENT LIST, with Redis's names.
-fn line(now: Time, client: ClientId, session: &Session) -> String {
+fn line(now: Time, client: ClientId, session: &Session, tracker: Option<&Tracker>) -> String {
     let seconds = |since: Time| now.since(since).as_nanos() / 1_000_000_000;
     let seen = &session.seen;
     let name: String = String::from_utf8_lossy(&session.name).into_owned();
@@ -216,6 +233,10 @@ fn line(now: Time, client: ClientId, session: &Session) -> String {
         ('O', session.monitors),
         ('b', session.waiting.is_some()),
         ('c', session.closing),
+        ('P', session.is_subscribed),
+        ('t', tracker.is_some()),
+        ('R', tracker.is_some_and(|tracker| tracker.is_broken)),
+        ('B', tracker.is_some_and(|tracker| tracker.mode == Mode::Broadcast)),
     ];
     flags.extend(states.iter().filter(|(_, is_so)| *is_so).map(|(flag, _)| *flag));
     if flags.is_empty() {
@@ -223,18 +244,20 @@ fn line(now: Time, client: ClientId, session: &Session) -> String {
     }
     let [library, version] = seen.library.each_ref().map(|text| String::from_utf8_lossy(text));
     format!(
-        "id={} addr={} name={name} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={queued} qbuf={} qbuf-free=0 \
-         obl={} oll=0 omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={library} lib-ver={version}\n",
+        "id={} addr={} name={name} age={} idle={} flags={flags} db=0 sub={} psub=0 ssub=0 multi={queued} qbuf={} qbuf-free=0 \
+         obl={} oll=0 omem={} tot-mem={} events=r cmd={} user={} redir={} resp={} lib-name={library} lib-ver={version}\n",
         number_of(client),
         address(session.from),
         seconds(seen.since),
         seconds(seen.at),
+        u8::from(session.is_subscribed),
         session.inbox.len(),
         session.out.len(),
         session.gated.len() + session.ready.len(),
         size_of::<Session>() + session.inbox.len() + session.output_bytes(),
         if seen.command.is_empty() { "NULL" } else { seen.command },
         session.login.as_ref().map_or(DEFAULT, |login| login.user.name()),
+        tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, number_of)),
         if session.protocol == Protocol::V3 { 3 } else { 2 },
     )
 }

@@ -85,6 +85,8 @@ pub(crate) enum Verb {
     /// ACL: who the users are.
     Acl,
     Client,
+    Subscribe,
+    Unsubscribe,
     Command,
     Info,
     Config,
@@ -236,6 +238,8 @@ pub(crate) const SPECS: &[Spec] = &[
     spec("select", Verb::Select, 2, Server),
     spec("acl", Verb::Acl, -2, Server),
     spec("client", Verb::Client, -2, Server),
+    spec("subscribe", Verb::Subscribe, -2, Server),
+    spec("unsubscribe", Verb::Unsubscribe, -1, Server),
     spec("command", Verb::Command, -1, Server),
     spec("info", Verb::Info, -1, Server),
     spec("config", Verb::Config, -2, Server),
@@ -276,6 +280,7 @@ impl Verb {
     pub(super) fn is_of_connection(self) -> bool {
         use Verb::{
             Acl, Auth, Client, Command, Config, Echo, Hello, Info, Ping, Quit, Reset, Select,
+            Subscribe, Unsubscribe,
         };
         matches!(
             self,
@@ -290,7 +295,14 @@ impl Verb {
                 | Quit
                 | Reset
                 | Select
+                | Subscribe
+                | Unsubscribe
         )
+    }
+
+    /// Whether a RESP2 connection may send it that waits for messages.
+    pub(super) fn is_for_subscribers(self) -> bool {
+        matches!(self, Self::Subscribe | Self::Unsubscribe | Self::Ping | Self::Quit | Self::Reset)
     }
 }
 

@@ -68,6 +68,7 @@ impl Engine {
             self.undecided.structural_mut().note(&self.schema, lsn, self.log.bytes());
         }
         let mut changed: Vec<(UnitId, u32)> = Vec::with_capacity(txn.staged.len());
+        self.begin_own(session, txn);
         for staged in &txn.staged {
             if access == Access::Back {
                 self.rows.set(staged.unit, staged.row.as_deref());
@@ -77,12 +78,14 @@ impl Engine {
         }
         for unit in txn.blind_units() {
             self.overlay.chain(unit, lsn);
+            self.rows.touch(unit);
             changed.push((unit, self.rows.bytes(unit)));
         }
         match access {
             Access::Back => self.note_members(lsn, &mut changed),
             Access::Through | Access::Around => self.note_watched_members(),
         }
+        self.rows.tracking_mut().end_own();
         let covers = if txn.has_dml() { self.covered_by_writer() } else { Covers::default() };
         if !covers.is_empty() {
             self.cover(&covers, access, &mut changed);

@@ -83,6 +83,12 @@ impl Engine {
             self.sessions.worked(OF_SERVER_COST);
         }
         match spec.verb {
+            Verb::Ping if session.is_subscribed && session.protocol == Protocol::V2 => {
+                let mut reply = Reply::new(&mut session.out, session.protocol);
+                reply.array(2);
+                reply.bulk(b"pong");
+                reply.bulk(args.get(1).unwrap_or(&b"".as_slice()));
+            }
             Verb::Ping => match args.get(1) {
                 Some(text) => Reply::new(&mut session.out, session.protocol).bulk(text),
                 None => Reply::new(&mut session.out, session.protocol).simple("PONG"),
@@ -93,6 +99,8 @@ impl Engine {
             Verb::Acl => self.acl_command(session, args),
             Verb::Hello => self.hello(client, session, &args[1..]),
             Verb::Client => self.client_command(client, session, args),
+            Verb::Subscribe => self.subscribe(session, &args[1..]),
+            Verb::Unsubscribe => self.unsubscribe(session, &args[1..]),
             Verb::Command => self.command_table(session, args),
             Verb::Config => self.config_command(session, args),
             Verb::Info => {
@@ -154,6 +162,8 @@ impl Engine {
                 if std::mem::take(&mut session.monitors) {
                     self.sessions.unmonitor(client);
                 }
+                self.untrack(session);
+                session.is_subscribed = false;
                 session.protocol = Protocol::V2;
                 session.name.clear();
                 (session.wrong_database, session.has_begun) = (None, false);

@@ -16,6 +16,11 @@ const SAY_NOTHING: [&[u8]; 4] = [b"-UNAVAILABLE ", b"-PENDING ", b"-NOAUTH ", b"
 /// So long is what is told instead of a reply, about, bytes.
 pub(super) const WITHHELD_BYTES: usize = 256;
 
+/// Whether this answers nothing: a copy that a client holds is old.
+fn is_told_unasked(one: &[u8]) -> bool {
+    one.first() == Some(&b'>') || one.starts_with(b"*3\r\n$7\r\nmessage\r\n")
+}
+
 impl Engine {
     /// What commands are told that nobody waits for.
     pub(super) fn refuses_for_copies<'p>(
@@ -106,7 +111,7 @@ impl Engine {
                 let mut reply = Reply::new(&mut session.ready, protocol);
                 // That of MULTI, which the first of its commands follows.
                 let is_of_multi = one == b"+OK\r\n" && all[at..].starts_with(b"+QUEUED\r\n");
-                if is_of_multi || SAY_NOTHING.iter().any(|begin| one.starts_with(begin)) {
+                if is_of_multi || is_told_unasked(one) || SAY_NOTHING.iter().any(|begin| one.starts_with(begin)) {
                     reply.raw(one);
                 } else if one.first() == Some(&b'-') {
                     reply.error(&of_error);

@@ -96,29 +96,37 @@ impl Engine {
     }
 
     /// GET of a derived key.
-    fn get_derived(&mut self, client: ClientId, session: &mut Session, name: Name) {
-        let Some(unit) = self.fresh(&name) else { return self.miss(client, session, name) };
+    fn get_derived(
+        &mut self,
+        client: ClientId,
+        session: &mut Session,
+        name: Name,
+        key: &[u8],
+    ) {
+        let Some(unit) = self.fresh(&name) else { return self.miss(client, session, name, key) };
         let request = self.asking.request_id(client.0);
         match self.access(request, Intent::Read, &[unit]) {
             Word::Now(_, observed) => session.lsn = session.lsn.max(observed),
             Word::Refused(refusal) => return self.refused(session, refusal),
             Word::Later => self.core.handle(self.now, Input::Cancel { request }),
         }
-        let Some(cached) = self.cached(&name) else { return self.miss(client, session, name) };
+        let Some(cached) = self.cached(&name) else { return self.miss(client, session, name, key) };
         if cached.json.len() > self.config.output_bytes_max {
             return self.fail(session, TOO_LONG);
         }
         Reply::new(&mut session.out, session.protocol).bulk(cached.json);
+        let version = (cached.count, cached.at);
+        self.remember_result(session, key, &name, version);
         self.derived.hit();
     }
 
     /// Has a request wait for the result.
-    fn miss(&mut self, client: ClientId, session: &mut Session, name: Name) {
+    fn miss(&mut self, client: ClientId, session: &mut Session, name: Name, key: &[u8]) {
         let request = self.asking.request_id(client.0);
         let count = self.derived.needed(&name).count;
         let deadline = self.now + self.derived.query(&name).deadline;
         self.sessions.set_deadline(client, deadline);
-        session.waiting = Some(Waiting::Derived { request, deadline, name: name.clone() });
+        session.waiting = Some(Waiting::Derived { request, deadline, name: name.clone(), key: key.into() });
         let waiter = Waiter { client, request, deadline, count };
         if self.derived.miss(name.clone(), waiter) == Asked::First {
             self.begin_query(name);
@@ -201,10 +209,13 @@ impl Engine {
         let Some((answered, has_others)) = self.derived.answered(name, version) else { return };
         for waiter in answered {
             match self.sessions.may_copy(json.len()) {
-                Ok(()) => self.end_derived(waiter, |reply| reply.bulk(json)),
+                Ok(()) => {
+                    let made = Some((version.count, at));
+                    self.end_derived(waiter, made, |reply| reply.bulk(json));
+                }
                 Err(error) => {
                     self.measured.error();
-                    self.end_derived(waiter, |reply| reply.error(&error));
+                    self.end_derived(waiter, None, |reply| reply.error(&error));
                 }
             }
         }
@@ -229,18 +240,26 @@ impl Engine {
         let error = ReplyError::new(code, format!("{}: {}", self.config.origin, error.in_full()));
         for waiter in self.derived.failed(name) {
             self.measured.error();
-            self.end_derived(waiter, |reply| reply.error(&error));
+            self.end_derived(waiter, None, |reply| reply.error(&error));
         }
     }
 
-    /// Answers one request, if its client still waits for it.
-    fn end_derived(&mut self, waiter: Waiter, write: impl FnOnce(&mut Reply<'_>)) {
+    /// Answers one request, if its client still waits for it; with a result, as of which change and when.
+    fn end_derived(
+        &mut self,
+        waiter: Waiter,
+        made: Option<(u64, Time)>,
+        write: impl FnOnce(&mut Reply<'_>),
+    ) {
         let Some((client, mut session)) = self.sessions.take_waiting(waiter.request) else {
             return;
         };
         debug_assert_eq!(client, waiter.client, "a request's number names its client");
-        if let Some(Waiting::Derived { deadline, .. }) = session.waiting.take() {
+        if let Some(Waiting::Derived { deadline, name, key, .. }) = session.waiting.take() {
             self.sessions.clear_deadline(client, deadline);
+            if let Some(version) = made {
+                self.remember_result(&session, &key, &name, version);
+            }
         }
         write(&mut Reply::new(&mut session.out, session.protocol));
         self.sessions.count_unread(&mut session);
@@ -309,7 +328,7 @@ impl Engine {
         let waiters = self.derived.leave(client, name);
         for waiter in waiters {
             self.measured.error();
-            self.end_derived(waiter, |reply| reply.error(&message));
+            self.end_derived(waiter, None, |reply| reply.error(&message));
         }
     }
 
@@ -356,6 +375,7 @@ impl Engine {
         let mut dropped = 0;
         for name in names {
             self.derived.versions_mut().drop(name.0, &name.1);
+            self.rows.tracking_mut().results_changed(None);
             let unit = self.cached(name).map(|cached| cached.unit);
             dropped += i64::from(unit.is_some());
             unit.into_iter().for_each(|unit| self.invalidate(unit));

@@ -1,5 +1,6 @@
 //! From commands to the core.
 
+use super::track_command::SUBSCRIBED;
 use super::Engine;
 use super::asking::Answer;
 use super::collections::{Attempt, OVERTAKEN};
@@ -37,6 +38,9 @@ impl Engine {
         self.measured.command();
         session.asks_anew = false;
         let is_anew = std::mem::take(&mut session.is_put_back);
+        if !is_anew && session.multi.is_none() && !std::mem::take(&mut session.caching_is_new) {
+            session.caching = None;
+        }
         if !is_anew {
             self.ended_waiting(session);
         }
@@ -55,6 +59,9 @@ impl Engine {
         if session.monitors && !matches!(spec.verb, Verb::Ping | Verb::Reset | Verb::Quit) {
             let message = "this connection is in MONITOR: it takes PING, RESET and QUIT";
             return self.fail(session, ReplyError::fixed(Code::Err, message));
+        }
+        if session.is_subscribed && session.protocol == Protocol::V2 && !spec.verb.is_for_subscribers() {
+            return self.fail(session, SUBSCRIBED);
         }
         if self.sessions.has_monitors()
             && !is_anew
@@ -299,6 +306,10 @@ impl Engine {
         let performed =
             performed.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let performed = performed.and_then(|()| self.write_group(None, &txn));
+        if performed.is_ok() {
+            // Before the command's own write takes effect: it may have read what was there.
+            self.remember(session, prepared, all);
+        }
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
         match performed {

@@ -26,6 +26,7 @@ impl Engine {
         }
         self.expire_rows();
         self.expire_some();
+        self.rows.tracking_mut().expire(self.now);
         self.drop_absent_plain();
         self.reload_doubtful();
         self.expire_held();
@@ -111,6 +112,8 @@ impl Engine {
         self.now = self.now.max(now);
         let Some(mut session) = self.sessions.remove(client) else { return };
         self.unwatch(&mut session);
+        self.untrack(&mut session);
+        self.end_redirects(client);
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });
         }

@@ -282,6 +282,9 @@ impl Engine {
         let checked =
             checked.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let checked = checked.and_then(|()| self.write_group(session.watch, &txn));
+        if checked.is_ok() {
+            self.remember_all(session, queued, all);
+        }
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);
         let done = match checked {

@@ -141,6 +141,8 @@ impl Engine {
 
     /// Drops a unit whose deadline is reached. A copy with changes that the origin lacks stays until it has them.
     fn expire(&mut self, unit: UnitId) {
+        // It is another from now on, also where its copy stays.
+        self.rows.touch(unit);
         if self.outlives_deadline(unit) {
             return self.freshness.postpone(unit, self.now);
         }
@@ -182,6 +184,7 @@ impl Engine {
             // What is not cached has nothing that could expire.
             let deadline = deadline.filter(|_| self.core.is_present(unit));
             self.freshness.set_deadline(unit, deadline);
+            self.rows.touch(unit);
         }
         for &(unit, _) in deadlines {
             self.expire_due(&[unit]);

@@ -60,8 +60,10 @@ impl Engine {
             self.note_derived_row(prepared.key_list[0].0, &before, &after);
         }
         if open {
+            self.rows.tracking_mut().begin_own(session.tracker);
             let cells = self.rows.cells_mut(unit);
             patch(cells, &patches, prepared);
+            self.rows.tracking_mut().end_own();
             let size = self.rows.bytes(unit);
             self.append_group(session, &[(unit, size)], Access::Back);
             let mut reply = Reply::new(&mut session.out, session.protocol);

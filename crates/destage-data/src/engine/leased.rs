@@ -233,6 +233,7 @@ impl Engine {
                 (session.settled, session.attempts) = (false, 0);
                 session.out.extend_from_slice(&reply);
                 let ahead = self.keep(txn);
+                self.tell_of_leased(session, queued.last());
                 let Some(multi) = &mut session.multi else { return };
                 multi.ahead = ahead;
                 if is_write(queued.last()) {

@@ -96,6 +96,9 @@ mod unknown;
 mod unsupported;
 mod waits;
 mod watch;
+mod tracked;
+mod tracking;
+mod track_command;
 mod watchers;
 mod watermarks;
 
@@ -254,7 +257,7 @@ impl Engine {
             now,
             core: Core::resume(now, settings.policy.clone(), decided).into(),
             log: GroupLog::new(journal),
-            rows: Rows::new(&schema),
+            rows: Rows::tracked(&schema, settings.tracking_keys_max),
             overlay: Overlay::new(decided),
             undecided: Undecided::default(),
             unknown: Unknown::default(),
@@ -305,6 +308,7 @@ impl Engine {
             self.unknown.next_timeout(),
             self.measured.next_timeout(),
             self.watchers.next_timeout(),
+            self.rows.tracking().next_timeout(self.now),
         ];
         times.into_iter().flatten().min()
     }

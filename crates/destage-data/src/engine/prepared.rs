@@ -81,6 +81,9 @@ pub(crate) struct Prepared {
     /// Encoded keys, one after the other, with their tables.
     pub(super) keys: Vec<u8>,
     pub(crate) key_list: Vec<(TableId, Range<usize>)>,
+    /// The keys as they were given, one after the other, and where each of them ends.
+    names: Vec<u8>,
+    name_ends: Vec<usize>,
     /// Columns asked for or to be cleared.
     pub(crate) columns: Vec<usize>,
     /// Columns to set, with their canonical values.
@@ -115,6 +118,8 @@ impl Default for Prepared {
             shape: Shape::Hash,
             keys: Vec::new(),
             key_list: Vec::new(),
+            names: Vec::new(),
+            name_ends: Vec::new(),
             columns: Vec::new(),
             values: Vec::new(),
             sets: Vec::new(),
@@ -138,6 +143,20 @@ impl Prepared {
         self.key_list.iter().map(|(table, range)| (*table, &self.keys[range.clone()]))
     }
 
+    /// The keys as they were given. The first so many of [`Prepared::keys`] are theirs, in order; of one, all.
+    pub(super) fn names(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.name_ends.iter().enumerate().map(|(index, &end)| {
+            let start = if index == 0 { 0 } else { self.name_ends[index - 1] };
+            &self.names[start..end]
+        })
+    }
+
+    /// Keeps a key as it was given.
+    pub(super) fn push_name(&mut self, key: &[u8]) {
+        self.names.extend_from_slice(key);
+        self.name_ends.push(self.names.len());
+    }
+
     /// The values to set.
     pub(crate) fn sets(&self) -> impl ExactSizeIterator<Item = (usize, &[u8])> {
         self.sets.iter().map(|(column, range)| (*column, &self.values[range.clone()]))
@@ -154,6 +173,8 @@ impl Prepared {
         self.category = spec.category;
         self.keys.clear();
         self.key_list.clear();
+        self.names.clear();
+        self.name_ends.clear();
         self.columns.clear();
         self.values.clear();
         self.sets.clear();
@@ -236,6 +257,7 @@ impl Prepared {
     ) -> Result<(&'s Table, Shape), ReplyError> {
         let start = self.keys.len();
         let (table, shape) = resolve(schema, key, &mut self.keys)?;
+        self.push_name(key);
         if self.key_list.is_empty() {
             self.shape = shape;
         }

@@ -41,6 +41,7 @@ impl Engine {
             self.sessions.iter().map(|s| (s.output_bytes() + s.inbox.len()) as u64).sum();
         report.derived = Some(self.derived.report());
         report.once = Some(self.once.report());
+        report.tracking = Some(self.rows.tracking().report());
         report.ended = self.report_ended();
         let listening = self.freshness.listening();
         report.invalidation = Some(listening.report());
@@ -70,6 +71,7 @@ impl Engine {
     /// INFO, in the sections and names that Redis tools read, and a section of our own.
     pub(super) fn info(&mut self, sections: &[&[u8]]) -> String {
         let report = self.report();
+        let tracking = report.tracking.clone().unwrap_or_default();
         let all = [
             (
                 "server",
@@ -86,8 +88,11 @@ impl Engine {
                 "clients",
                 "Clients",
                 format!(
-                    "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{}\r\n",
-                    report.clients.connected, report.clients.connected_max, report.clients.waiting
+                    "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{}\r\ntracking_clients:{}\r\n",
+                    report.clients.connected,
+                    report.clients.connected_max,
+                    report.clients.waiting,
+                    tracking.clients
                 ),
             ),
             (
@@ -114,12 +119,16 @@ impl Engine {
                 "Stats",
                 format!(
                     "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nkeyspace_hits:{}\r\n\
-                 keyspace_misses:{}\r\nevicted_keys:{}\r\n",
+                 keyspace_misses:{}\r\nevicted_keys:{}\r\ntracking_total_keys:{}\r\ntracking_total_items:{}\r\n\
+                 tracking_total_prefixes:{}\r\n",
                     report.clients.accepted_total,
                     report.clients.commands_total,
                     report.cache.hits_total,
                     report.cache.misses_total,
-                    report.cache.evictions_total
+                    report.cache.evictions_total,
+                    tracking.keys,
+                    tracking.items,
+                    tracking.prefixes
                 ),
             ),
             ("replication", "Replication", "role:master\r\nconnected_slaves:0\r\n".into()),

@@ -6,6 +6,7 @@
 
 use super::page_clock::PageClock;
 use super::slabs::{Handle, Place, Slabs};
+use super::tracking::Tracking;
 use crate::cells::Reader;
 use crate::schema::{Schema, TableId};
 use destage_core::{PerUnit, UnitId};
@@ -52,6 +53,8 @@ pub(crate) struct Rows {
     scratch: Vec<u8>,
     losses: u64,
     pages: PageClock,
+    /// Who holds copies of rows, and is told when they change.
+    tracking: Tracking,
 }
 
 /// Parts of the index: with ten million rows one grows in about 2 ms.
@@ -99,7 +102,13 @@ impl Rows {
             scratch: Vec::new(),
             losses: 0,
             pages: PageClock::default(),
+            tracking: Tracking::default(),
         }
+    }
+
+    /// The same; clients are told of the changes of so many rows at most.
+    pub(super) fn tracked(schema: &Schema, tracking_keys_max: usize) -> Self {
+        Self { tracking: Tracking::new(tracking_keys_max), ..Self::new(schema) }
     }
 
     /// Takes in more tables, whose keys have `key_len` columns.
@@ -180,11 +189,16 @@ impl Rows {
 
     /// The cells of a present row, to be overwritten in place by as many bytes.
     pub(crate) fn cells_mut(&mut self, unit: UnitId) -> &mut [u8] {
+        self.touch(unit);
         &mut self.slabs.get_mut(self.slots[unit])[HEADER..]
     }
 
     /// Replaces a unit's content: by a row's cells, or with `None` by the fact that there is no row.
     pub(crate) fn set(&mut self, unit: UnitId, row: Option<&[u8]>) {
+        // Nobody holds what was not there: that it left has been told.
+        if self.get(unit).kind != Kind::NotLoaded {
+            self.touch(unit);
+        }
         match row {
             Some(cells) => self.replace(unit, Kind::Row, cells),
             None => self.keep_key(unit, Kind::Absent),
@@ -196,6 +210,25 @@ impl Rows {
         self.losses
     }
 
+    /// Tells whoever holds a copy of a row that it changes.
+    #[inline]
+    pub(super) fn touch(&mut self, unit: UnitId) {
+        if !self.tracking.is_idle() {
+            let row = split(self.slabs.get(self.slots[unit]));
+            self.tracking.row_changed(row.table, key_of(&self.key_lens, row));
+        }
+    }
+
+    /// Who holds copies of rows.
+    pub(super) fn tracking(&self) -> &Tracking {
+        &self.tracking
+    }
+
+    /// The same, to be changed.
+    pub(super) fn tracking_mut(&mut self) -> &mut Tracking {
+        &mut self.tracking
+    }
+
     /// When pages were asked for, and collections changed.
     pub(super) fn pages(&mut self) -> &mut PageClock {
         &mut self.pages
@@ -203,7 +236,11 @@ impl Rows {
 
     /// Forgets what a unit holds, but not which row it stands for.
     pub(crate) fn unload(&mut self, unit: UnitId) {
-        self.losses += u64::from(self.get(unit).kind != Kind::NotLoaded);
+        let is_loss = self.get(unit).kind != Kind::NotLoaded;
+        self.losses += u64::from(is_loss);
+        if is_loss {
+            self.touch(unit);
+        }
         self.keep_key(unit, Kind::NotLoaded);
     }
 
@@ -224,6 +261,9 @@ impl Rows {
     /// Drops a unit; its handle may be given out again. The hash of what it stood for is returned.
     pub(crate) fn remove(&mut self, unit: UnitId) -> u64 {
         self.losses += 1;
+        if self.get(unit).kind != Kind::NotLoaded {
+            self.touch(unit);
+        }
         let hash = self.identity(self.get(unit).table, self.key(unit));
         if let Ok(entry) = self.index[part(hash)].find_entry(hash, |&other| other == unit.0) {
             entry.remove();

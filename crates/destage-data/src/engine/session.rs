@@ -8,6 +8,7 @@ use super::login::Login;
 use super::once::command::Once;
 use super::rows::RowKey;
 use super::slow::Begun;
+use super::tracking::TrackerId;
 use super::txn::Txn;
 use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
@@ -70,6 +71,18 @@ pub(crate) struct Session {
     pub(crate) is_put_back: bool,
     /// It is shown what others ask for.
     pub(crate) monitors: bool,
+    /// It is told of changes of what it reads.
+    pub(super) tracker: Option<TrackerId>,
+    /// Whether the next command's keys are to be held, as CLIENT CACHING has said.
+    pub(super) caching: Option<bool>,
+    /// That was the last command.
+    pub(super) caching_is_new: bool,
+    /// It takes messages in RESP2.
+    pub(super) is_subscribed: bool,
+    /// What it is told unasked, behind the replies in `out`.
+    pub(super) pushes: Vec<u8>,
+    /// The same behind those in `gated`.
+    pub(super) gated_pushes: Vec<u8>,
     pub(crate) seen: LastSeen,
     /// When what waits is answered at the latest; kept for what was sent with it.
     pub(crate) bound: Option<Time>,
@@ -162,7 +175,7 @@ pub(crate) enum Waiting {
     /// WAITAOF, DESTAGE WAIT, FLUSH or DRAIN.
     Wait { request: RequestId, kind: WaitKind, deadline: Option<Time> },
     /// The result of a derived key's query.
-    Derived { request: RequestId, deadline: Time, name: super::derived::results::Name },
+    Derived { request: RequestId, deadline: Time, name: super::derived::results::Name, key: Box<[u8]> },
     /// An answer from the origin.
     Job { request: RequestId, job: Job },
 }
@@ -292,6 +305,8 @@ impl Session {
     pub(super) fn release(&mut self) -> bool {
         self.announced = false;
         if std::mem::take(&mut self.held.is_answered) {
+            self.gated_pushes.append(&mut self.pushes);
+            std::mem::swap(&mut self.gated_pushes, &mut self.pushes);
             if !self.gated.is_empty() {
                 self.gated.append(&mut self.out);
                 std::mem::swap(&mut self.gated, &mut self.out);
@@ -306,12 +321,30 @@ impl Session {
             self.ready.extend_from_slice(&self.gated);
         }
         self.gated.clear();
+        self.ready.append(&mut self.gated_pushes);
+        true
+    }
+
+    /// Lets what it is told unasked leave, behind all replies that were made before; whether something may leave now. A reply
+    /// that waits for the origin's word was made before, too.
+    pub(super) fn let_pushes(&mut self) -> bool {
+        let is_early =
+            !self.out.is_empty() || matches!(self.waiting, Some(Waiting::Origin { .. }));
+        if self.pushes.is_empty() || is_early {
+            return false;
+        }
+        if self.announced {
+            self.gated_pushes.append(&mut self.pushes);
+            return false;
+        }
+        self.ready.append(&mut self.pushes);
         true
     }
 
     /// Bytes of replies that wait.
     pub(crate) fn output_bytes(&self) -> usize {
-        self.out.len() + self.gated.len() + self.ready.len()
+        let pushes = self.pushes.len() + self.gated_pushes.len();
+        self.out.len() + self.gated.len() + self.ready.len() + pushes
     }
 
     /// The request that the core or the origin still has to answer.

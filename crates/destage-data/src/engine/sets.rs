@@ -55,6 +55,7 @@ impl Prepared {
             Shape::SortedSet(id) if is_sorted => schema.collection(id),
             _ => return Err(wrong_type(args[1], shape)),
         };
+        self.push_name(args[1]);
         let mut command = SetCommand {
             collection: collection.id,
             is_many: matches!(spec.name, "smismember" | "zmscore"),

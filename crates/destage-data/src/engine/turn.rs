@@ -40,10 +40,17 @@ impl Engine {
     /// Lets clients go on whose commands were answered; those that are left when much was executed, at the next call.
     pub(super) fn run_ready(&mut self) {
         let end = self.sessions.work() + TURN;
-        while self.sessions.work() < end
-            && let Some(client) = self.sessions.next_ready()
-        {
-            self.step(client);
+        loop {
+            self.tell_trackers(None);
+            while self.sessions.work() < end
+                && let Some(client) = self.sessions.next_ready()
+            {
+                self.step(client);
+            }
+            // What the last one changed is told before anything else comes in.
+            if !self.rows.tracking().has_pending() {
+                break;
+            }
         }
     }
 
@@ -98,6 +105,7 @@ impl Engine {
 
     /// Announces the replies of a client that has executed what it can.
     fn conclude(&mut self, client: ClientId, mut session: Box<Session>) {
+        self.tell_trackers(Some((client, &mut session)));
         if !session.is_cut && self.sessions.outgrows(&mut session) {
             self.sessions.cut_off(client, &mut session);
         }
@@ -108,6 +116,9 @@ impl Engine {
         let announced = has_more.then(|| session.announce(self.now));
         if !has_more && session.held.is_answered && !session.out.is_empty() {
             self.follow_answered(client, &mut session);
+        }
+        if session.let_pushes() {
+            self.sessions.send(client);
         }
         self.sessions.restore(client, session);
         for late in self.sessions.take_released_late() {

@@ -145,10 +145,8 @@ const FAMILIES: &[(&[&str], &str)] = &[
         &[
             "publish",
             "spublish",
-            "subscribe",
             "psubscribe",
             "ssubscribe",
-            "unsubscribe",
             "punsubscribe",
             "sunsubscribe",
             "pubsub",

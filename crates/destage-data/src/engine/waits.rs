@@ -148,7 +148,7 @@ impl Engine {
                 self.core.handle(self.now, Input::Cancel { request });
                 self.finish_wait(request, None);
             }
-            Some(Waiting::Derived { request, deadline, name }) if *deadline <= self.now => {
+            Some(Waiting::Derived { request, deadline, name, .. }) if *deadline <= self.now => {
                 let (request, name) = (*request, name.clone());
                 self.core.handle(self.now, Input::Cancel { request });
                 self.derived_timed_out(client, &name);

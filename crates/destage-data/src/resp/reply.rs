@@ -197,6 +197,11 @@ impl<'a> Reply<'a> {
         self.number(b'*', len as i64);
     }
 
+    /// Starts something of `len` replies that is told unasked, in RESP3.
+    pub fn push(&mut self, len: usize) {
+        self.number(b'>', len as i64);
+    }
+
     /// Starts a set of `len` replies: an array in RESP2.
     pub fn set(&mut self, len: usize) {
         let kind = if self.is_typed() { b'~' } else { b'*' };

@@ -83,7 +83,7 @@ const SERVERS: [ServerMetric; 5] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-const METRICS: [Metric; 27] = [
+const METRICS: [Metric; 34] = [
     Metric::gauge("destage_replicas_copies", "So many servers hold a write before it is acknowledged", |r| r.replicas.as_ref().map(|l| l.copies as f64)),
     Metric::gauge("destage_replicas_ready", "Servers of the log that take writes", |r| r.replicas.as_ref().map(|l| l.servers_ready as f64)),
     Metric::gauge("destage_replicas_owned", "1 while this server owns the log", |r| r.replicas.as_ref().map(|l| flag(l.owned_here))),
@@ -102,6 +102,13 @@ const METRICS: [Metric; 27] = [
     Metric::gauge("destage_once_bytes", "Memory of these tokens", |r| r.once.as_ref().map(|o| o.bytes as f64)),
     Metric::counter("destage_once_replayed_total", "Commands sent again and answered as the first time", |r| r.once.as_ref().map(|o| o.replayed_total as f64)),
     Metric::counter("destage_once_refused_total", "Commands refused since there was no room for their tokens", |r| r.once.as_ref().map(|o| o.refused_total as f64)),
+    Metric::gauge("destage_tracking_clients", "Clients that are told when keys change (CLIENT TRACKING)", |r| r.tracking.as_ref().map(|t| t.clients as f64)),
+    Metric::gauge("destage_tracking_keys", "Keys that these clients hold", |r| r.tracking.as_ref().map(|t| t.keys as f64)),
+    Metric::gauge("destage_tracking_items", "The same, counted once for each client that holds one", |r| r.tracking.as_ref().map(|t| t.items as f64)),
+    Metric::gauge("destage_tracking_prefixes", "Prefixes of keys of which clients are told that have not read them", |r| r.tracking.as_ref().map(|t| t.prefixes as f64)),
+    Metric::gauge("destage_tracking_bytes", "Memory of the keys that clients hold", |r| r.tracking.as_ref().map(|t| t.bytes as f64)),
+    Metric::counter("destage_tracking_invalidations_total", "Keys that clients were told of", |r| r.tracking.as_ref().map(|t| t.invalidations_total as f64)),
+    Metric::counter("destage_tracking_dropped_total", "Keys that clients were told of since there was no room to keep them", |r| r.tracking.as_ref().map(|t| t.dropped_total as f64)),
     Metric::counter("destage_ended_rows_total", "Rows that had ended and whose deletion was journaled", |r| r.ended.as_ref().map(|e| e.ended_total as f64)),
     Metric::gauge("destage_ended_rows_kept", "Rows that have ended and to which rows of other tables refer", |r| r.ended.as_ref().map(|e| e.kept as f64)),
     Metric::gauge("destage_ended_rows_undeleted", "Rows that have ended and are still there although their deletion was carried out", |r| r.ended.as_ref().map(|e| e.undeleted as f64)),
@@ -129,6 +136,7 @@ mod tests {
         let mut report = Report {
             derived: Some(Default::default()),
             once: Some(Default::default()),
+            tracking: Some(Default::default()),
             ended: Some(Default::default()),
             invalidation: Some(Default::default()),
             replicas: Some(ReplicasReport {

@@ -256,6 +256,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "256M", value_parser = |s: &str| bytes(s, "0", "1T"), value_name = "SIZE")]
     once_limit: Bytes,
 
+    /// Most keys of which clients are told when they change (`CLIENT TRACKING`), counted once for each client that holds it. Of
+    /// one beyond these a client is told at once, and no more. 1 to 100000000.
+    #[arg(
+        long,
+        default_value = "1000000",
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000),
+        value_name = "COUNT"
+    )]
+    tracking_table_max_keys: u32,
+
     /// Longest wait for one answer of the origin. 100ms to 5m.
     #[arg(
         long,
@@ -457,6 +467,7 @@ impl ServeArgs {
             handshake_timeout: self.handshake_timeout.span(),
             once_tokens_max: self.once_tokens as usize,
             once_bytes_max: self.once_limit.get(),
+            tracking_keys_max: self.tracking_table_max_keys as usize,
             origin_timeout: self.origin_timeout.duration().expect("none is out of its range"),
             take_over: self.take_over,
             adopt: self.adopt,

@@ -44,7 +44,10 @@ impl Engine {
         }
         match self.derived_names(keys) {
             Err(message) => self.fail(session, message),
-            Ok(names) => self.derived_command(client, session, spec.verb, &pattern, names),
+            Ok(names) => {
+                let key = keys.first().copied().unwrap_or_default();
+                self.derived_command(client, session, spec.verb, &pattern, names, key);
+            }
         }
         true
     }
@@ -56,11 +59,12 @@ impl Engine {
         verb: Verb,
         pattern: &str,
         mut names: Vec<Name>,
+        key: &[u8],
     ) {
         match verb {
             Verb::Get => {
                 let name = names.pop().expect("GET takes one key");
-                self.get_derived(client, session, name);
+                self.get_derived(client, session, name, key);
             }
             Verb::Exists => {
                 Reply::new(&mut session.out, session.protocol).integer(names.len() as i64);

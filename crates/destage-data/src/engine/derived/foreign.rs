@@ -153,5 +153,6 @@ impl Engine {
 
     fn drop_query(&mut self, query: usize) {
         self.derived.versions_mut().query(query);
+        self.rows.tracking_mut().results_changed(None);
     }
 }

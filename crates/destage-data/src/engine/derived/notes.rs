@@ -24,8 +24,12 @@ impl Engine {
             versions.table(self.rows.get(unit).table, lsn);
         }
         cascades.into_iter().for_each(|table| versions.table(table, lsn));
-        if txn.touched().any(|(table, ..)| self.rules().is_unforeseeable(table)) {
+        let tables: Vec<TableId> = txn.touched().map(|(table, ..)| table).collect();
+        tables.iter().for_each(|&table| self.results_changed(Some(table)));
+        self.rules().reached_by_txn(txn).into_iter().for_each(|table| self.results_changed(Some(table)));
+        if tables.iter().any(|&table| self.rules().is_unforeseeable(table)) {
             self.derived.versions_mut().everything(lsn);
+            self.results_changed(None);
         }
     }
 
@@ -33,7 +37,13 @@ impl Engine {
     pub(in crate::engine) fn note_derived_group(&mut self, lsn: Lsn) {
         if self.derived.is_on() {
             self.derived.versions_mut().everything(lsn);
+            self.results_changed(None);
         }
+    }
+
+    /// Tells whoever holds results of queries about a table, or with `None` of all.
+    fn results_changed(&mut self, table: Option<TableId>) {
+        self.rows.tracking_mut().results_changed(table);
     }
 
     /// Notes a change of one row that is patched where it lies.
@@ -46,6 +56,7 @@ impl Engine {
         if !self.config.unsafe_flags.in_force().no_query_invalidation {
             let lsn = self.core.next_lsn();
             self.derived.versions_mut().row(table, Some(before), Some(after), lsn);
+            self.results_changed(Some(table));
         }
     }
 
@@ -56,10 +67,14 @@ impl Engine {
         lsn: Lsn,
         everything: bool,
     ) {
-        let versions = self.derived.versions_mut();
-        tables.for_each(|table| versions.table(table, lsn));
+        let (versions, tracking) = (self.derived.versions_mut(), self.rows.tracking_mut());
+        tables.for_each(|table| {
+            versions.table(table, lsn);
+            tracking.results_changed(Some(table));
+        });
         if everything {
             versions.everything(lsn);
+            tracking.results_changed(None);
         }
     }
 
@@ -72,6 +87,7 @@ impl Engine {
     pub(in crate::engine) fn note_derived_foreign(&mut self, table: TableId) {
         if self.derived.is_on() {
             self.derived.versions_mut().table(table, Lsn::ZERO);
+            self.results_changed(Some(table));
         }
         self.note_table_watched(table);
     }

@@ -135,7 +135,7 @@ impl Derived {
     }
 
     /// The row's key under which a result is cached.
-    pub(super) fn place(&self, name: &Name) -> (TableId, Vec<u8>) {
+    pub(in crate::engine) fn place(&self, name: &Name) -> (TableId, Vec<u8>) {
         let mut key = Vec::with_capacity(name.1.len() + 4);
         push_cell(&mut key, Cell::Value(&name.1));
         let table = u16::try_from(self.first_table + name.0);
@@ -143,7 +143,7 @@ impl Derived {
     }
 
     /// The query of a key.
-    pub(super) fn query(&self, name: &Name) -> &Query {
+    pub(in crate::engine) fn query(&self, name: &Name) -> &Query {
         self.queries.get(name.0)
     }
 
@@ -163,7 +163,7 @@ impl Derived {
     }
 
     /// The newest change that a result must hold to be given out.
-    pub(super) fn needed(&self, name: &Name) -> Version {
+    pub(in crate::engine) fn needed(&self, name: &Name) -> Version {
         if self.query(name).keep {
             self.versions.dropped(name.0, &name.1)
         } else {

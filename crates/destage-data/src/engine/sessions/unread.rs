@@ -85,6 +85,7 @@ impl Unread {
     pub(super) fn give_up(&mut self, session: &mut Session) {
         // Given back at once: nobody may ever read it.
         (session.out, session.gated, session.ready) = (Vec::new(), Vec::new(), Vec::new());
+        (session.pushes, session.gated_pushes) = (Vec::new(), Vec::new());
         (session.closing, session.is_cut) = (true, true);
         self.count(session);
     }
