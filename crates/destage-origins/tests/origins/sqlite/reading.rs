@@ -6,6 +6,7 @@ use destage_origins::cells::Cell as Value;
 use destage_origins::change::Op::{Insert, Update};
 use destage_origins::change::Set;
 use destage_origins::contract::Origin;
+use destage_origins::defaults::Formula;
 use destage_origins::origins::{Sqlite, create_example};
 use destage_origins::schema::ColumnDefault;
 use proptest::prelude::*;
@@ -62,7 +63,7 @@ fn the_catalogue_tells_what_is_reachable_and_why_not() {
     assert!(column("code").structural && !column("d").structural && column("g").generated);
     assert_eq!(column("d").default, ColumnDefault::Constant(b"it's".to_vec()));
     assert_eq!(column("n").default, ColumnDefault::Constant(b"1.5".to_vec()));
-    assert_eq!(column("t").default, ColumnDefault::Computed);
+    assert_eq!(column("t").default, ColumnDefault::Formula(Formula::Time { digits: 0 }));
     assert_eq!(column("e").default, ColumnDefault::Computed);
     assert!(table("logged").class.opaque.as_deref().unwrap().starts_with("it has trigger log ("));
     let stamped = table("stamped");

@@ -59,14 +59,15 @@ fn formula(expression: &str) -> Option<Formula> {
         return formula(inner);
     }
     let is_time = |formula: &Formula| matches!(formula, Formula::Time { .. });
-    if let Some((inner, zone)) = text.rsplit_once(" AT TIME ZONE ") {
+    let in_two = |(left, right): &(&str, &str)| balanced(left) && balanced(right);
+    if let Some((inner, zone)) = text.rsplit_once(" AT TIME ZONE ").filter(in_two) {
         return formula(inner).filter(|formula| is_time(formula) && is_utc(zone));
     }
     if let Some(rest) = text.strip_prefix("timezone(").and_then(|text| text.strip_suffix(')')) {
         let (zone, inner) = rest.split_once(", ")?;
         return formula(inner).filter(|formula| is_time(formula) && is_utc(zone));
     }
-    if let Some((inner, name)) = text.rsplit_once("::") {
+    if let Some((inner, name)) = text.rsplit_once("::").filter(in_two) {
         return cast(formula(inner)?, name);
     }
     let name_len = text.find('(').unwrap_or(text.len());
