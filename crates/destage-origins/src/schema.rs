@@ -64,6 +64,8 @@ pub struct Table {
     /// The foreign keys behind `references`, where the origin's catalogue tells their columns. A reference without an entry
     /// here counts as one between all rows of the two tables, which merges less.
     pub foreign_keys: Vec<ForeignKey>,
+    /// The rows that they refer to are looked for before a write is acknowledged, as far as that can be done.
+    pub asks_foreign_keys: bool,
     /// The CHECK constraints, those of its columns' domains among them.
     pub checks: Vec<Check>,
     /// Whether a unique or exclusion constraint or unique index exists besides the primary key.
@@ -367,6 +369,7 @@ impl Table {
             references: Vec::new(),
             referenced_by: Vec::new(),
             foreign_keys: Vec::new(),
+            asks_foreign_keys: false,
             checks: Vec::new(),
             has_unique: false,
             uniques: Vec::new(),

@@ -24,6 +24,8 @@ pub struct TableSettings {
     pub copies_expire: bool,
     /// In which column the times stand at which rows end. `None`: they do not.
     pub ttl: Option<TtlSettings>,
+    /// The rows that foreign keys refer to are looked for before a write is acknowledged.
+    pub ask_foreign_keys: bool,
     /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
     pub document: Option<DocumentSettings>,
 }

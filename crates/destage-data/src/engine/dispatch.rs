@@ -39,6 +39,7 @@ impl Engine {
         let is_anew = std::mem::take(&mut session.is_put_back);
         if !is_anew {
             self.ended_waiting(session);
+            session.parents.clear();
         }
         let spec = match find(list) {
             Ok(spec) => spec,
@@ -230,6 +231,8 @@ impl Engine {
             distinct = dedup(all);
             &distinct
         };
+        let units = self.with_parents(session, units);
+        let units = &*units;
         let request = self.asking.request_id(client.0);
         let intent = self.rules().intent(std::iter::once(prepared));
         match self.access(request, intent, units) {
@@ -293,6 +296,7 @@ impl Engine {
                     .map_err(|message| Trouble::Error(ReplyError::err(message)))
             })
         };
+        let performed = performed.and_then(|()| self.check_parents(session, &txn));
         let performed =
             performed.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let performed = performed.and_then(|()| self.write_group(None, &txn));
@@ -314,6 +318,10 @@ impl Engine {
                     Trouble::Unknown => self.settle(client, session, units, raw),
                     Trouble::Again => self.perform_again(client, session, units, raw),
                     Trouble::Early(at) => self.wait_for_clock(client, session, at, raw),
+                    Trouble::Parents(parents) => {
+                        self.ask_for_parents(session, parents);
+                        self.perform_anew(client, session, raw);
+                    }
                 }
             }
         }
@@ -325,17 +333,22 @@ impl Engine {
         prepared.category == Category::Write && self.rows.get(units[0]).kind == Kind::NotLoaded
     }
 
-    /// Executes a command once more from its bytes.
-    pub(super) fn perform_again(
+    /// Executes a command once more, with other parts of collections.
+    fn perform_again(
         &mut self,
         client: ClientId,
         session: &mut Session,
         units: &[UnitId],
         raw: &[u8],
     ) {
-        if let Attempt::TooMany = self.attempt_again(session, units) {
-            return self.fail(session, OVERTAKEN);
+        match self.attempt_again(session, units) {
+            Attempt::TooMany => self.fail(session, OVERTAKEN),
+            Attempt::Again => self.perform_anew(client, session, raw),
         }
+    }
+
+    /// Executes a command once more from its bytes.
+    fn perform_anew(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
         let mut args = Args::default();
         parse(raw, &self.config.limits, &mut args).expect("the request was read before");
         let mut list = Vec::new();

@@ -62,6 +62,7 @@ mod once;
 mod origin;
 mod overlay;
 mod page_clock;
+mod parents;
 mod perform;
 mod plain;
 mod prepared;

@@ -7,6 +7,7 @@ use super::hash_scan::HashScan;
 use super::key::resolve;
 use super::numbers::{NOT_FLOAT, NOT_INTEGER};
 use super::once::command::Once;
+use super::rows::RowKey;
 use super::script::call::Call;
 use crate::collection::CollectionId;
 use crate::key_text::show;
@@ -14,6 +15,7 @@ use crate::mapping::Shape;
 use crate::resp::{Code, ReplyError};
 use crate::schema::{Schema, Table, TableId};
 use destage_core::Time;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Why a command was not performed. Nothing has been done.
@@ -27,6 +29,8 @@ pub(crate) enum Trouble {
     Again,
     /// A row has not ended by the origin's clock yet: ask again at this time.
     Early(Time),
+    /// It is to be performed beside these rows, to which others of it refer.
+    Parents(BTreeSet<RowKey>),
 }
 
 impl From<ReplyError> for Trouble {

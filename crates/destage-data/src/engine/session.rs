@@ -12,6 +12,7 @@ use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Lsn, RequestId, Time};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// One connection.
@@ -82,6 +83,8 @@ pub(crate) struct Session {
     pub(crate) asks_anew: bool,
     /// The next command's rows were destaged and fetched again for it.
     pub(crate) settled: bool,
+    /// The rows that the next command's foreign keys refer to, as far as they had to be asked for.
+    pub(super) parents: BTreeSet<RowKey>,
     /// How often the next command has asked for parts of a collection in vain.
     pub(crate) attempts: u32,
     /// Close once `ready` has been sent.

@@ -15,6 +15,7 @@ mod history;
 mod leased;
 mod once;
 mod options;
+mod parents;
 mod plain;
 mod raw;
 mod raw_sql;

@@ -41,6 +41,7 @@ struct TableSection {
     max_age: Option<String>,
     /// "refuse", "cached-copy" or "column NAME".
     ttl: Option<String>,
+    fk: JudgeWord,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +65,15 @@ enum AckWord {
     #[default]
     Policy,
     Origin,
+}
+
+/// Who judges a constraint.
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum JudgeWord {
+    #[default]
+    Origin,
+    Ask,
 }
 
 #[derive(Deserialize)]
@@ -200,7 +210,7 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
             (false, Some(ttl.map_err(|error| format!("[table.{name}]: ttl: {error}"))?))
         }
     };
-    let blind = section.blind;
+    let (blind, ask_foreign_keys) = (section.blind, section.fk == JudgeWord::Ask);
     Ok(TableSettings {
         blind,
         ack_origin,
@@ -209,6 +219,7 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         max_age,
         copies_expire,
         ttl,
+        ask_foreign_keys,
         document,
     })
 }

@@ -2,6 +2,7 @@
 
 mod constraints;
 mod keys;
+mod references;
 mod scan;
 mod stamped;
 mod types;
