@@ -1,6 +1,7 @@
-//! What is asked before a write is acknowledged, table by table: whether the rows are there that foreign keys refer to.
+//! What is asked before a write is acknowledged, table by table: whether the rows are there that foreign keys refer to, and
+//! whether other rows have the values of unique columns.
 
-use crate::schema::{ForeignKey, Schema, Table};
+use crate::schema::{ForeignKey, Schema, Table, Unique};
 use crate::settings::TableSettings;
 use std::collections::BTreeMap;
 
@@ -62,6 +63,72 @@ impl Schema {
         } else {
             None
         }
+    }
+}
+
+impl Schema {
+    /// Other rows with the values of unique columns of these tables are looked for before a write is acknowledged.
+    ///
+    /// # Errors
+    /// Names the table, and why there is nothing to look for.
+    pub fn ask_uniques(
+        &mut self,
+        settings: &BTreeMap<String, TableSettings>,
+    ) -> Result<(), String> {
+        for (name, settings) in settings.iter().filter(|(_, table)| table.ask_unique) {
+            let Some(table) = self.find(name.as_bytes()) else { continue };
+            let id = table.id;
+            let mut left = table.uniques.iter().map(|unique| table.unique_left_to_origin(unique));
+            let refused = if self.one_row_groups {
+                "MongoDB is not asked for that: it rejects the second document, which is parked; leave it out".to_owned()
+            } else if settings.blind {
+                "its rows are written blind".to_owned()
+            } else if left.any(|why| why.is_none()) {
+                String::new()
+            } else if let Some(Some(why)) =
+                table.uniques.first().map(|unique| table.unique_left_to_origin(unique))
+            {
+                format!("its unique indexes are all left to the origin, the first since {why}")
+            } else {
+                "it has no unique index besides its primary key: leave it out".to_owned()
+            };
+            if !refused.is_empty() {
+                return Err(format!("[table.{name}] unique = \"ask\": {refused}"));
+            }
+            self.tables[usize::from(id.0)].asks_unique = true;
+        }
+        Ok(())
+    }
+
+    /// The unique indexes of a table that are judged before a write is acknowledged, with their places among all of its.
+    pub fn uniques_asked<'t>(
+        &self,
+        table: &'t Table,
+    ) -> impl Iterator<Item = (usize, &'t Unique)> + use<'t> {
+        let uniques = table.uniques.iter().enumerate().filter(|_| table.asks_unique);
+        uniques.filter(|(_, unique)| table.unique_left_to_origin(unique).is_none())
+    }
+}
+
+impl Table {
+    /// Why the origin alone can judge a unique index.
+    pub fn unique_left_to_origin(&self, unique: &Unique) -> Option<&'static str> {
+        if self.class.opaque.is_some() {
+            Some("triggers or rules may change the row first")
+        } else if !unique.is_whole || unique.columns.is_empty() {
+            Some("it has a condition, expressions, or looks at the beginning of values")
+        } else {
+            None
+        }
+    }
+}
+
+impl Unique {
+    /// What it says, with its name before it.
+    pub fn shown(&self, table: &Table) -> String {
+        let columns: Vec<&str> =
+            self.columns.iter().map(|&column| table.columns[column].name.as_str()).collect();
+        format!("{} UNIQUE ({})", self.name, columns.join(", "))
     }
 }
 
@@ -135,6 +202,35 @@ mod tests {
         assert_eq!(shown, "fk1 FOREIGN KEY (c1) REFERENCES parent");
         schema.tables[1].class.opaque = Some("it has trigger t".into());
         assert_eq!(schema.foreign_keys_asked(schema.table(TableId(1))).count(), 0);
+    }
+
+    #[test]
+    fn unique_indexes_are_asked_for_where_equal_values_alone_violate_them() {
+        let mut schema = schema(Vec::new());
+        let settings = |blind| {
+            let table = TableSettings { ask_unique: true, blind, ..TableSettings::default() };
+            BTreeMap::from([("child".to_owned(), table)])
+        };
+        let none = schema.ask_uniques(&settings(false)).unwrap_err();
+        assert!(none.contains("it has no unique index"), "{none}");
+        let unique = |name: &str, columns: Vec<usize>, is_whole| Unique {
+            name: name.into(),
+            columns,
+            is_whole,
+        };
+        schema.tables[1].uniques = vec![unique("part", vec![1], false)];
+        let part = schema.ask_uniques(&settings(false)).unwrap_err();
+        assert!(
+            part.contains("all left to the origin, the first since it has a condition"),
+            "{part}"
+        );
+        schema.tables[1].uniques.push(unique("both", vec![1, 2], true));
+        assert!(schema.ask_uniques(&settings(true)).unwrap_err().contains("written blind"));
+        schema.ask_uniques(&settings(false)).unwrap();
+        let child = schema.table(TableId(1));
+        let asked: Vec<_> = schema.uniques_asked(child).collect();
+        assert_eq!(asked, [(1, &child.uniques[1])]);
+        assert_eq!(asked[0].1.shown(child), "both UNIQUE (c1, c2)");
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub struct Table {
     pub has_unique: bool,
     /// The unique constraints and indexes behind `has_unique`, where the catalogue tells their columns.
     pub uniques: Vec<Unique>,
+    /// Whether other rows have the values of unique columns is looked for before a write is acknowledged.
+    pub asks_unique: bool,
     /// The key column whose values the origin can hand out (identity, sequence, rowid), if any.
     pub generated_key: Option<usize>,
     /// The collections whose elements its rows are.
@@ -107,6 +109,9 @@ pub struct Unique {
     pub name: String,
     /// Its columns, by index; expressions are left out.
     pub columns: Vec<usize>,
+    /// Any two rows with equal values in these columns violate it: it has no condition, no expressions and no beginnings of
+    /// values.
+    pub is_whole: bool,
 }
 
 /// What the origin does beyond storing the row as it was sent.
@@ -373,6 +378,7 @@ impl Table {
             checks: Vec::new(),
             has_unique: false,
             uniques: Vec::new(),
+            asks_unique: false,
             generated_key: None,
             collections: Vec::new(),
             part: None,

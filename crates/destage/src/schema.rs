@@ -8,7 +8,7 @@ use destage_core::{Fault, Span};
 use destage_data::checks::Check;
 use destage_data::origins::{self, OriginError};
 use destage_data::schema::{
-    Column, ColumnDefault, ForeignKey, Schema, SetByTrigger, Table, TableId,
+    Column, ColumnDefault, ForeignKey, Schema, SetByTrigger, Table, TableId, Unique,
 };
 use destage_data::serve::{fit, missing_indexes};
 use destage_data::settings::{Settings, TableSettings};
@@ -135,6 +135,10 @@ impl Shown<'_> {
             for key in &table.foreign_keys {
                 let shown = key.shown(table, self.schema.table(key.parent));
                 let _ = writeln!(out, "  {shown}: {}", judged(self.fk_left(table, key)));
+            }
+            for unique in &table.uniques {
+                let shown = unique.shown(table);
+                let _ = writeln!(out, "  {shown}: {}", judged(unique_left(table, unique)));
             }
         }
         if !self.schema.unreachable.is_empty() {
@@ -269,6 +273,16 @@ impl Shown<'_> {
                 "left_to_origin": left,
             })
         };
+        let unique = |unique: &Unique| {
+            let columns = unique.columns.iter().map(|&column| &table.columns[column].name);
+            let left = unique_left(table, unique);
+            json!({
+                "name": unique.name,
+                "columns": columns.collect::<Vec<_>>(),
+                "before_acknowledgement": left.is_none(),
+                "left_to_origin": left,
+            })
+        };
         let through = table.class.opaque.as_ref().filter(|_| settings.goes_through(table));
         json!({
             "name": table.name,
@@ -288,6 +302,7 @@ impl Shown<'_> {
             "cascades_to": self.names(&table.class.cascades_to),
             "columns": table.columns.iter().enumerate().map(column).collect::<Vec<_>>(),
             "checks": table.checks.iter().map(check).collect::<Vec<_>>(),
+            "unique": table.uniques.iter().map(unique).collect::<Vec<_>>(),
             "foreign_keys": table.foreign_keys.iter().map(foreign_key).collect::<Vec<_>>(),
         })
     }
@@ -346,6 +361,12 @@ fn judged(left: Option<&str>) -> String {
         None => "judged before the acknowledgement".into(),
         Some(why) => format!("left to the origin ({why})"),
     }
+}
+
+/// Why a unique index is not judged here.
+fn unique_left(table: &Table, unique: &Unique) -> Option<&'static str> {
+    let left = table.unique_left_to_origin(unique);
+    left.or((!table.asks_unique).then_some("unless the settings say unique = \"ask\""))
 }
 
 /// Why a constraint is not judged here.

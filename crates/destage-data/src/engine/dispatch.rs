@@ -40,6 +40,7 @@ impl Engine {
         if !is_anew {
             self.ended_waiting(session);
             session.parents.clear();
+            session.holders.clear();
         }
         let spec = match find(list) {
             Ok(spec) => spec,
@@ -296,7 +297,7 @@ impl Engine {
                     .map_err(|message| Trouble::Error(ReplyError::err(message)))
             })
         };
-        let performed = performed.and_then(|()| self.check_parents(session, &txn));
+        let performed = performed.and_then(|()| self.check_others(session, &txn, access));
         let performed =
             performed.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let performed = performed.and_then(|()| self.write_group(None, &txn));
@@ -322,6 +323,7 @@ impl Engine {
                         self.ask_for_parents(session, parents);
                         self.perform_anew(client, session, raw);
                     }
+                    Trouble::Holders(asked) => self.ask_for_holders(client, session, asked, raw),
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use super::Engine;
 use super::asking::Answer;
+use super::claims::Values;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Category, EXEC, Verb, find};
 use super::once::command::Once;
@@ -31,6 +32,8 @@ enum Performed {
     Early(Time),
     /// Rows are referred to of which it is not known whether they are there.
     Parents(BTreeSet<RowKey>),
+    /// It has to be asked which rows have these values.
+    Holders(Vec<Values>),
 }
 
 impl Engine {
@@ -209,6 +212,10 @@ impl Engine {
                 self.ask_for_parents(session, parents);
                 self.exec(client, session);
             }
+            Performed::Holders(asked) => {
+                session.multi = Some(multi);
+                self.ask_for_holders(client, session, asked, EXEC);
+            }
             Performed::Again => match self.attempt_again(session, &units) {
                 Attempt::Again => {
                     session.multi = Some(multi);
@@ -290,7 +297,7 @@ impl Engine {
         let checked = performed.and_then(|()| {
             txn.check(&self.schema, &self.rows).map_err(|why| Trouble::Error(ReplyError::err(why)))
         });
-        let checked = checked.and_then(|()| self.check_parents(session, &txn));
+        let checked = checked.and_then(|()| self.check_others(session, &txn, access));
         let checked =
             checked.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let checked = checked.and_then(|()| self.write_group(session.watch, &txn));
@@ -313,6 +320,7 @@ impl Engine {
                     Trouble::Again => Performed::Again,
                     Trouble::Early(at) => Performed::Early(at),
                     Trouble::Parents(parents) => Performed::Parents(parents),
+                    Trouble::Holders(asked) => Performed::Holders(asked),
                     Trouble::Error(error) => {
                         session.attempts = 0;
                         self.unwatch(session);

@@ -80,8 +80,12 @@ impl Engine {
         let refers = |(column, _): (usize, &[u8])| {
             table.foreign_keys.iter().any(|key| key.columns.contains(&column))
         };
+        let is_unique = |(column, _): (usize, &[u8])| {
+            table.uniques.iter().any(|unique| unique.columns.contains(&column))
+        };
         table.checks_here().next().is_some() && prepared.sets().any(is_checked)
             || table.asks_foreign_keys && prepared.sets().any(refers)
+            || table.asks_unique && prepared.sets().any(is_unique)
     }
 }
 

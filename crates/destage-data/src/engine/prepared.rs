@@ -1,6 +1,7 @@
 //! The commands on data, with their arguments checked and made canonical.
 
 use super::ask::Ask;
+use super::claims::Values;
 use super::command::{Category, Spec, Verb};
 use super::deadline::Expire;
 use super::hash_scan::HashScan;
@@ -31,6 +32,8 @@ pub(crate) enum Trouble {
     Early(Time),
     /// It is to be performed beside these rows, to which others of it refer.
     Parents(BTreeSet<RowKey>),
+    /// It has to be asked which rows have these values.
+    Holders(Vec<Values>),
 }
 
 impl From<ReplyError> for Trouble {

@@ -1,5 +1,6 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
+use super::claims::{Holder, Values};
 use super::command::Verb;
 use super::handshake::HelloRest;
 use super::inbox::Inbox;
@@ -12,7 +13,7 @@ use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Lsn, RequestId, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// One connection.
@@ -85,6 +86,8 @@ pub(crate) struct Session {
     pub(crate) settled: bool,
     /// The rows that the next command's foreign keys refer to, as far as they had to be asked for.
     pub(super) parents: BTreeSet<RowKey>,
+    /// What the origin has said of values that the next command gives to unique columns.
+    pub(super) holders: BTreeMap<Values, Holder>,
     /// How often the next command has asked for parts of a collection in vain.
     pub(crate) attempts: u32,
     /// Close once `ready` has been sent.
@@ -154,6 +157,8 @@ pub(crate) enum Waiting {
     Units { request: RequestId, raw: Box<[u8]> },
     /// As `Units`, while values that only the origin knows are settled.
     Settling { request: RequestId, raw: Box<[u8]> },
+    /// It is asked of the origin which rows have values. Then the request is executed again from its bytes.
+    Holders { request: RequestId, raw: Box<[u8]>, questions: Vec<Values> },
     /// A session has the right to what its write would change, or the journal's disk has no space for it, or
     /// too few servers of the log are there.
     Lease { raw: Box<[u8]> },
@@ -319,6 +324,7 @@ impl Session {
         match self.waiting.as_ref()? {
             Waiting::Units { request, .. }
             | Waiting::Settling { request, .. }
+            | Waiting::Holders { request, .. }
             | Waiting::Wait { request, .. }
             | Waiting::Derived { request, .. }
             | Waiting::Job { request, .. } => Some(*request),

@@ -24,6 +24,7 @@ mod scripts;
 mod sets;
 mod shop;
 mod sim;
+mod uniques;
 mod users;
 
 use destage_core::{Span, Time};

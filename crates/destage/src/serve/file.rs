@@ -42,6 +42,7 @@ struct TableSection {
     /// "refuse", "cached-copy" or "column NAME".
     ttl: Option<String>,
     fk: JudgeWord,
+    unique: JudgeWord,
 }
 
 #[derive(Deserialize)]
@@ -210,7 +211,9 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
             (false, Some(ttl.map_err(|error| format!("[table.{name}]: ttl: {error}"))?))
         }
     };
-    let (blind, ask_foreign_keys) = (section.blind, section.fk == JudgeWord::Ask);
+    let blind = section.blind;
+    let [ask_foreign_keys, ask_unique] =
+        [section.fk, section.unique].map(|word| word == JudgeWord::Ask);
     Ok(TableSettings {
         blind,
         ack_origin,
@@ -220,6 +223,7 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         copies_expire,
         ttl,
         ask_foreign_keys,
+        ask_unique,
         document,
     })
 }

@@ -89,8 +89,11 @@ fn table_sections_are_read() {
         ttl = "column expires_at ms"
         [table.carts]
         fk = "ask"
+        [table.people]
+        unique = "ask"
         [table.logs]
         fk = "origin"
+        unique = "origin"
     "#;
     let tables = parse(text).map_err(|e| e.to_string()).ok().unwrap().tables;
     assert_eq!(
@@ -106,6 +109,7 @@ fn table_sections_are_read() {
     let ttl = TtlSettings { column: "expires_at".into(), unit: Some(TtlUnit::Milliseconds) };
     assert_eq!(tables["sessions"], TableSettings { ttl: Some(ttl), ..Default::default() });
     assert_eq!(tables["carts"], TableSettings { ask_foreign_keys: true, ..Default::default() });
+    assert_eq!(tables["people"], TableSettings { ask_unique: true, ..Default::default() });
     assert_eq!(tables["logs"], TableSettings::default());
     let wrong = parse("[table.t]\nttl = 'expires_at'").map_err(|e| e.to_string()).err().unwrap();
     assert!(wrong.contains("[table.t]: ttl: 'expires_at' is none of"), "{wrong}");

@@ -6,6 +6,7 @@ mod references;
 mod scan;
 mod stamped;
 mod types;
+mod uniques;
 mod unsigned;
 
 use crate::harness::{

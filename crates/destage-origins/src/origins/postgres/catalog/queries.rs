@@ -123,6 +123,8 @@ pub(super) struct Index {
     pub(super) relation: u32,
     pub(super) name: String,
     pub(super) unique: bool,
+    /// It has neither expressions nor a condition, and no columns beside those that are unique.
+    pub(super) is_whole: bool,
     pub(super) columns: Vec<i16>,
     /// Columns in its expressions or condition.
     pub(super) looked_at: Vec<i16>,
@@ -249,6 +251,7 @@ fn index(row: &Row) -> Index {
         relation: row.get("relation"),
         name: row.get("name"),
         unique: row.get("is_unique"),
+        is_whole: row.get("is_whole"),
         columns: row.get("columns"),
         looked_at: row.get("looked_at"),
     }
@@ -330,6 +333,7 @@ ORDER BY c.contypid, c.conname";
 const INDEXES: &str = "
 SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
        i.indisunique AND NOT i.indisprimary AS is_unique,
+       i.indisvalid AND i.indexprs IS NULL AND i.indpred IS NULL AND i.indnkeyatts = i.indnatts AS is_whole,
        array(SELECT k FROM unnest(i.indkey::int2[]) AS k WHERE k > 0) AS columns,
        array(SELECT d.refobjsubid::int2 FROM pg_depend d
              WHERE (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
