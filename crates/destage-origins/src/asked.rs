@@ -96,6 +96,7 @@ impl Schema {
                 return Err(format!("[table.{name}] unique = \"ask\": {refused}"));
             }
             self.tables[usize::from(id.0)].asks_unique = true;
+            self.asks_unique = true;
         }
         Ok(())
     }

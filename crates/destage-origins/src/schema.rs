@@ -22,6 +22,8 @@ pub struct Schema {
     pub mappings: Mappings,
     /// A write group may change one row only: the origin has no transactions over several.
     pub one_row_groups: bool,
+    /// Unique columns of some table are asked for.
+    pub asks_unique: bool,
     /// Rows of some table end, see [`Table::ttl`].
     pub rows_end: bool,
     /// Sets and sorted sets over tables.

@@ -204,7 +204,9 @@ impl Shown<'_> {
     /// Why a foreign key is not judged here.
     fn fk_left(&self, table: &Table, key: &ForeignKey) -> Option<&'static str> {
         let left = self.schema.fk_left_to_origin(table, key);
-        left.or((!table.asks_foreign_keys).then_some("unless the settings say fk = \"ask\""))
+        left.or_else(|| {
+            (!table.asks_foreign_keys).then_some("unless the settings say fk = \"ask\"")
+        })
     }
 
     fn names(&self, ids: &[TableId]) -> Vec<&str> {
@@ -366,7 +368,7 @@ fn judged(left: Option<&str>) -> String {
 /// Why a unique index is not judged here.
 fn unique_left(table: &Table, unique: &Unique) -> Option<&'static str> {
     let left = table.unique_left_to_origin(unique);
-    left.or((!table.asks_unique).then_some("unless the settings say unique = \"ask\""))
+    left.or_else(|| (!table.asks_unique).then_some("unless the settings say unique = \"ask\""))
 }
 
 /// Why a constraint is not judged here.

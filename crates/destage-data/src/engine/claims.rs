@@ -6,7 +6,7 @@
 use super::overlay::changes;
 use super::rows::RowKey;
 use crate::cells::{Cell, Reader, push_cell};
-use crate::change::{Change, Set};
+use crate::change::{Change, Op, Set};
 use crate::schema::{Schema, Table, TableId, Unique};
 use destage_core::Lsn;
 use std::collections::{BTreeMap, HashMap};
@@ -30,7 +30,7 @@ pub(crate) enum Holder {
 pub(super) struct Claims {
     /// The rows that were given these values, each with the newest group that did so.
     by_values: HashMap<Values, BTreeMap<Box<[u8]>, Lsn>>,
-    /// The newest group that changes a row.
+    /// The newest group that makes or deletes a row, or changes its unique columns.
     by_row: HashMap<RowKey, Lsn>,
     by_lsn: BTreeMap<Lsn, Vec<(RowKey, Vec<Values>)>>,
     /// Questions on their way, with what was decided when they were asked.
@@ -41,12 +41,15 @@ pub(super) struct Claims {
 impl Claims {
     /// Notes what a group sets.
     pub(super) fn note(&mut self, schema: &Schema, lsn: Lsn, bytes: &[u8]) {
-        if !schema.tables.iter().any(|table| table.asks_unique) {
+        if !schema.asks_unique {
             return;
         }
         for change in changes(schema, bytes) {
             let table = schema.table(change.table);
-            if !table.asks_unique {
+            let is_unique =
+                |column: usize| table.uniques.iter().any(|unique| unique.columns.contains(&column));
+            let matters = change.op != Op::Update || change.sets().any(|(set, _)| is_unique(set));
+            if !table.asks_unique || !matters {
                 continue;
             }
             let values: Vec<Values> = schema
@@ -140,7 +143,7 @@ fn set_values(table: &Table, unique: &Unique, change: &Change<'_>) -> Option<Box
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::{GroupWriter, Op};
+    use crate::change::GroupWriter;
     use crate::schema::{Column, ColumnDefault};
     use crate::value::ColumnType;
 
@@ -165,7 +168,9 @@ mod tests {
             is_whole: true,
         };
         (table.uniques, table.asks_unique) = (vec![unique(&[1]), unique(&[1, 2])], true);
-        Schema::new(vec![table], vec![])
+        let mut schema = Schema::new(vec![table], vec![]);
+        schema.asks_unique = true;
+        schema
     }
 
     fn cells(values: &[&str]) -> Box<[u8]> {

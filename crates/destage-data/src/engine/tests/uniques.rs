@@ -12,6 +12,7 @@ fn asks(schema: &mut Schema) {
     let table = &mut schema.tables[ITEM];
     table.uniques = vec![Unique { name: "item_u".into(), columns: vec![3], is_whole: true }];
     table.asks_unique = true;
+    schema.asks_unique = true;
 }
 
 impl Script {
