@@ -195,6 +195,11 @@ impl Core {
         self.units.is_present(unit)
     }
 
+    /// The same, and nobody waits for the origin's word on it.
+    pub fn is_ready(&self, unit: UnitId) -> bool {
+        self.units.is_ready(unit)
+    }
+
     /// Whether undecided changes pin the unit.
     pub fn has_undecided(&self, unit: UnitId) -> bool {
         self.units.has_undecided(unit)

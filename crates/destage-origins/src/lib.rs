@@ -3,6 +3,7 @@
 //!
 //! [`contract`] says what an origin has to do; [`origins`] holds those that there are.
 
+mod asked;
 pub mod catalog;
 pub mod cells;
 pub mod change;

@@ -23,6 +23,8 @@ pub struct Schema {
     pub mappings: Mappings,
     /// A write group may change one row only: the origin has no transactions over several.
     pub one_row_groups: bool,
+    /// Unique columns of some table are asked for.
+    pub asks_unique: bool,
     /// Rows of some table end, see [`Table::ttl`].
     pub rows_end: bool,
     /// Sets and sorted sets over tables.
@@ -69,12 +71,16 @@ pub struct Table {
     /// The foreign keys behind `references`, where the origin's catalogue tells their columns. A reference without an entry
     /// here counts as one between all rows of the two tables, which merges less.
     pub foreign_keys: Vec<ForeignKey>,
+    /// The rows that they refer to are looked for before a write is acknowledged, as far as that can be done.
+    pub asks_foreign_keys: bool,
     /// The CHECK constraints, those of its columns' domains among them.
     pub checks: Vec<Check>,
     /// Whether a unique or exclusion constraint or unique index exists besides the primary key.
     pub has_unique: bool,
     /// The unique constraints and indexes behind `has_unique`, where the catalogue tells their columns.
     pub uniques: Vec<Unique>,
+    /// Whether other rows have the values of unique columns is looked for before a write is acknowledged.
+    pub asks_unique: bool,
     /// The key column whose values the origin can hand out (identity, sequence, rowid), if any.
     pub generated_key: Option<usize>,
     /// The collections whose elements its rows are.
@@ -112,6 +118,9 @@ pub struct Unique {
     pub name: String,
     /// Its columns, by index; expressions are left out.
     pub columns: Vec<usize>,
+    /// Any two rows with equal values in these columns violate it: it has no condition, no expressions and no beginnings of
+    /// values.
+    pub is_whole: bool,
 }
 
 /// What the origin does beyond storing the row as it was sent.
@@ -376,9 +385,11 @@ impl Table {
             references: Vec::new(),
             referenced_by: Vec::new(),
             foreign_keys: Vec::new(),
+            asks_foreign_keys: false,
             checks: Vec::new(),
             has_unique: false,
             uniques: Vec::new(),
+            asks_unique: false,
             generated_key: None,
             collections: Vec::new(),
             part: None,

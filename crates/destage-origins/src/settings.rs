@@ -26,6 +26,10 @@ pub struct TableSettings {
     pub ttl: Option<TtlSettings>,
     /// New rows are given here what their defaults compute, as far as it is known here.
     pub defaults_here: bool,
+    /// The rows that foreign keys refer to are looked for before a write is acknowledged.
+    pub ask_foreign_keys: bool,
+    /// Whether other rows have the values of unique columns is looked for before a write is acknowledged.
+    pub ask_unique: bool,
     /// What the documents of a MongoDB collection hold. `None`: not declared, so the collection's validator says it.
     pub document: Option<DocumentSettings>,
 }

@@ -7,7 +7,9 @@ use crate::values::interval;
 use destage_core::{Fault, Span};
 use destage_data::checks::Check;
 use destage_data::origins::{self, OriginError};
-use destage_data::schema::{Column, ColumnDefault, Schema, SetByTrigger, Table, TableId};
+use destage_data::schema::{
+    Column, ColumnDefault, ForeignKey, Schema, SetByTrigger, Table, TableId, Unique,
+};
 use destage_data::serve::{fit, missing_indexes};
 use destage_data::settings::{Settings, TableSettings};
 use destage_data::value::ColumnType;
@@ -133,7 +135,16 @@ impl Shown<'_> {
                 let _ = writeln!(out, "{}", line.trim_end());
             }
             for check in &table.checks {
-                let _ = writeln!(out, "  {}: {}", check.shown(), judged(table, check));
+                let _ =
+                    writeln!(out, "  {}: {}", check.shown(), judged(left_to_origin(table, check)));
+            }
+            for key in &table.foreign_keys {
+                let shown = key.shown(table, self.schema.table(key.parent));
+                let _ = writeln!(out, "  {shown}: {}", judged(self.fk_left(table, key)));
+            }
+            for unique in &table.uniques {
+                let shown = unique.shown(table);
+                let _ = writeln!(out, "  {shown}: {}", judged(unique_left(table, unique)));
             }
         }
         if !self.schema.unreachable.is_empty() {
@@ -215,6 +226,14 @@ impl Shown<'_> {
         parts.join("; ")
     }
 
+    /// Why a foreign key is not judged here.
+    fn fk_left(&self, table: &Table, key: &ForeignKey) -> Option<&'static str> {
+        let left = self.schema.fk_left_to_origin(table, key);
+        left.or_else(|| {
+            (!table.asks_foreign_keys).then_some("unless the settings say fk = \"ask\"")
+        })
+    }
+
     fn names(&self, ids: &[TableId]) -> Vec<&str> {
         ids.iter().map(|&id| self.schema.table(id).name.as_str()).collect()
     }
@@ -268,6 +287,30 @@ impl Shown<'_> {
                 "left_to_origin": left_to_origin(table, check),
             })
         };
+        let foreign_key = |key: &ForeignKey| {
+            let names = |table: &Table, columns: &[usize]| -> Vec<String> {
+                columns.iter().map(|&column| table.columns[column].name.clone()).collect()
+            };
+            let (parent, left) = (self.schema.table(key.parent), self.fk_left(table, key));
+            json!({
+                "name": key.name,
+                "columns": names(table, &key.columns),
+                "references": parent.name,
+                "referenced_columns": names(parent, &key.parent_columns),
+                "before_acknowledgement": left.is_none(),
+                "left_to_origin": left,
+            })
+        };
+        let unique = |unique: &Unique| {
+            let columns = unique.columns.iter().map(|&column| &table.columns[column].name);
+            let left = unique_left(table, unique);
+            json!({
+                "name": unique.name,
+                "columns": columns.collect::<Vec<_>>(),
+                "before_acknowledgement": left.is_none(),
+                "left_to_origin": left,
+            })
+        };
         let through = table.class.opaque.as_ref().filter(|_| settings.goes_through(table));
         json!({
             "name": table.name,
@@ -287,6 +330,8 @@ impl Shown<'_> {
             "cascades_to": self.names(&table.class.cascades_to),
             "columns": table.columns.iter().enumerate().map(column).collect::<Vec<_>>(),
             "checks": table.checks.iter().map(check).collect::<Vec<_>>(),
+            "unique": table.uniques.iter().map(unique).collect::<Vec<_>>(),
+            "foreign_keys": table.foreign_keys.iter().map(foreign_key).collect::<Vec<_>>(),
         })
     }
 }
@@ -338,12 +383,18 @@ fn set_by_triggers(table: &Table) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// When a constraint is judged.
-fn judged(table: &Table, check: &Check) -> String {
-    match left_to_origin(table, check) {
+/// When a constraint is judged that is left to the origin for this reason, if for any.
+fn judged(left: Option<&str>) -> String {
+    match left {
         None => "judged before the acknowledgement".into(),
         Some(why) => format!("left to the origin ({why})"),
     }
+}
+
+/// Why a unique index is not judged here.
+fn unique_left(table: &Table, unique: &Unique) -> Option<&'static str> {
+    let left = table.unique_left_to_origin(unique);
+    left.or_else(|| (!table.asks_unique).then_some("unless the settings say unique = \"ask\""))
 }
 
 /// Why a constraint is not judged here.

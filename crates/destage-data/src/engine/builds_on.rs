@@ -123,7 +123,7 @@ fn known_cells<'a>(table: &Table, key: &'a [u8], sets: &'a [(usize, Update)]) ->
 }
 
 /// The key of the row that a foreign key names; `None` if it names none, or by other columns than the key's.
-fn parent_key(parent: &Table, key: &ForeignKey, cells: &[Cell<'_>]) -> Option<Vec<u8>> {
+pub(super) fn parent_key(parent: &Table, key: &ForeignKey, cells: &[Cell<'_>]) -> Option<Vec<u8>> {
     if key.parent_columns.len() != parent.key_len {
         return None;
     }

@@ -123,9 +123,10 @@ impl Engine {
     /// Whether a request that waits would write, and has not yet.
     fn would_write(&self, session: &Session, waiting: &Waiting) -> bool {
         match waiting {
-            Waiting::Units { raw, .. } | Waiting::Settling { raw, .. } | Waiting::Lease { raw } => {
-                self.is_write(session, raw)
-            }
+            Waiting::Units { raw, .. }
+            | Waiting::Settling { raw, .. }
+            | Waiting::Holders { raw, .. }
+            | Waiting::Lease { raw } => self.is_write(session, raw),
             _ => false,
         }
     }
@@ -170,6 +171,7 @@ impl Engine {
                 self.core.handle(self.now, Input::Cancel { request });
                 self.fail_waiting(&mut session, &raw, error);
             }
+            Waiting::Holders { raw, .. } => self.fail_waiting(&mut session, &raw, error),
             Waiting::Lease { raw } => {
                 self.watchers.leave(client);
                 self.fail_waiting(&mut session, &raw, error);

@@ -67,6 +67,7 @@ impl Engine {
             // What the origin may still reject, no scan shows.
             self.undecided.structural_mut().note(&self.schema, lsn, self.log.bytes());
         }
+        self.undecided.claims_mut().note(&self.schema, lsn, self.log.bytes());
         let mut changed: Vec<(UnitId, u32)> = Vec::with_capacity(txn.staged.len());
         self.begin_own(session, txn);
         for staged in &txn.staged {

@@ -1,6 +1,5 @@
 //! From commands to the core.
 
-use super::track_command::SUBSCRIBED;
 use super::Engine;
 use super::asking::Answer;
 use super::collections::{Attempt, OVERTAKEN};
@@ -11,6 +10,7 @@ use super::perform::Context;
 use super::prepared::{Prepared, Trouble};
 use super::rows::{Kind, dedup};
 use super::session::{Multi, Session};
+use super::track_command::SUBSCRIBED;
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use destage_core::{Access, ClientId, Lsn, UnitId};
 
@@ -43,6 +43,8 @@ impl Engine {
         }
         if !is_anew {
             self.ended_waiting(session);
+            session.parents.clear();
+            session.holders.clear();
         }
         let spec = match find(list) {
             Ok(spec) => spec,
@@ -60,7 +62,10 @@ impl Engine {
             let message = "this connection is in MONITOR: it takes PING, RESET and QUIT";
             return self.fail(session, ReplyError::fixed(Code::Err, message));
         }
-        if session.is_subscribed && session.protocol == Protocol::V2 && !spec.verb.is_for_subscribers() {
+        if session.is_subscribed
+            && session.protocol == Protocol::V2
+            && !spec.verb.is_for_subscribers()
+        {
             return self.fail(session, SUBSCRIBED);
         }
         if self.sessions.has_monitors()
@@ -237,6 +242,8 @@ impl Engine {
             distinct = dedup(all);
             &distinct
         };
+        let units = self.with_parents(session, units);
+        let units = &*units;
         let request = self.asking.request_id(client.0);
         let intent = self.rules().intent(std::iter::once(prepared));
         match self.access(request, intent, units) {
@@ -303,6 +310,7 @@ impl Engine {
                     .map_err(|message| Trouble::Error(ReplyError::err(message)))
             })
         };
+        let performed = performed.and_then(|()| self.check_others(session, &txn, access));
         let performed =
             performed.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let performed = performed.and_then(|()| self.write_group(None, &txn));
@@ -328,6 +336,11 @@ impl Engine {
                     Trouble::Unknown => self.settle(client, session, units, raw),
                     Trouble::Again => self.perform_again(client, session, units, raw),
                     Trouble::Early(at) => self.wait_for_clock(client, session, at, raw),
+                    Trouble::Parents(parents) => {
+                        self.ask_for_parents(session, parents);
+                        self.perform_anew(client, session, raw);
+                    }
+                    Trouble::Holders(asked) => self.ask_for_holders(client, session, asked, raw),
                 }
             }
         }
@@ -339,17 +352,22 @@ impl Engine {
         prepared.category == Category::Write && self.rows.get(units[0]).kind == Kind::NotLoaded
     }
 
-    /// Executes a command once more from its bytes.
-    pub(super) fn perform_again(
+    /// Executes a command once more, with other parts of collections.
+    fn perform_again(
         &mut self,
         client: ClientId,
         session: &mut Session,
         units: &[UnitId],
         raw: &[u8],
     ) {
-        if let Attempt::TooMany = self.attempt_again(session, units) {
-            return self.fail(session, OVERTAKEN);
+        match self.attempt_again(session, units) {
+            Attempt::TooMany => self.fail(session, OVERTAKEN),
+            Attempt::Again => self.perform_anew(client, session, raw),
         }
+    }
+
+    /// Executes a command once more from its bytes.
+    fn perform_anew(&mut self, client: ClientId, session: &mut Session, raw: &[u8]) {
         let mut args = Args::default();
         parse(raw, &self.config.limits, &mut args).expect("the request was read before");
         let mut list = Vec::new();

@@ -68,6 +68,7 @@ impl Engine {
         self.unknown.forget(upto);
         let decided = self.core.decided();
         self.undecided.structural_mut().forget(decided);
+        self.undecided.claims_mut().forget(decided);
         self.watchers.tell_decided(decided);
         self.reclaim();
     }

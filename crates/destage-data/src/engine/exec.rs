@@ -3,6 +3,7 @@
 
 use super::Engine;
 use super::asking::Answer;
+use super::claims::Values;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Category, EXEC, Verb, find};
 use super::once::command::Once;
@@ -10,13 +11,14 @@ use super::overlay::GROUP_OVERHEAD;
 use super::perform::Context;
 use super::prepared::{Prepared, Trouble};
 use super::queued::{Queued, data_commands, discarded, dmls};
-use super::rows::dedup;
+use super::rows::{RowKey, dedup};
 use super::rules::stronger;
 use super::session::{Multi, Session};
 use super::sessions::COMMAND_COST;
 use super::txn::Txn;
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use destage_core::{Access, Ack, ClientId, Intent, Lsn, Time, UnitId};
+use std::collections::BTreeSet;
 
 /// What became of a transaction.
 enum Performed {
@@ -28,6 +30,10 @@ enum Performed {
     Again,
     /// A row has not ended by the origin's clock before this time.
     Early(Time),
+    /// Rows are referred to of which it is not known whether they are there.
+    Parents(BTreeSet<RowKey>),
+    /// It has to be asked which rows have these values.
+    Holders(Vec<Values>),
 }
 
 impl Engine {
@@ -68,6 +74,7 @@ impl Engine {
             return self.exec_leased_away(client, session, multi);
         }
         let (_, units) = self.queued_units(&queued);
+        let units = self.with_parents(session, &units);
         if units.is_empty() {
             let once = multi.once.as_ref();
             self.perform_all(client, session, &queued, once, &[], &[], Access::Back, Lsn::ZERO);
@@ -155,6 +162,8 @@ impl Engine {
         observed: Lsn,
     ) {
         let (all, units) = self.queued_units(queued);
+        let units = self.with_parents(session, &units);
+        let needed = self.with_parents(session, &all);
         if self.is_known(client, session, multi.once.as_ref()) {
             self.unwatch(session);
             return self.release_locks(&units, access);
@@ -178,7 +187,7 @@ impl Engine {
             return self.exec_leased_away(client, session, multi);
         }
         // What raw SQL alone touches need not be known.
-        if !self.are_present(&all) {
+        if !self.are_present(&needed) {
             session.multi = Some(multi);
             if !self.schema.collections.is_empty() {
                 self.release_locks(&units, access);
@@ -197,6 +206,15 @@ impl Engine {
             Performed::Early(at) => {
                 session.multi = Some(multi);
                 self.wait_for_clock(client, session, at, EXEC);
+            }
+            Performed::Parents(parents) => {
+                session.multi = Some(multi);
+                self.ask_for_parents(session, parents);
+                self.exec(client, session);
+            }
+            Performed::Holders(asked) => {
+                session.multi = Some(multi);
+                self.ask_for_holders(client, session, asked, EXEC);
             }
             Performed::Again => match self.attempt_again(session, &units) {
                 Attempt::Again => {
@@ -279,6 +297,7 @@ impl Engine {
         let checked = performed.and_then(|()| {
             txn.check(&self.schema, &self.rows).map_err(|why| Trouble::Error(ReplyError::err(why)))
         });
+        let checked = checked.and_then(|()| self.check_others(session, &txn, access));
         let checked =
             checked.and_then(|()| self.stage_token(session, &mut txn, once, start, access));
         let checked = checked.and_then(|()| self.write_group(session.watch, &txn));
@@ -303,6 +322,8 @@ impl Engine {
                     Trouble::Unknown => Performed::Unknown,
                     Trouble::Again => Performed::Again,
                     Trouble::Early(at) => Performed::Early(at),
+                    Trouble::Parents(parents) => Performed::Parents(parents),
+                    Trouble::Holders(asked) => Performed::Holders(asked),
                     Trouble::Error(error) => {
                         session.attempts = 0;
                         self.unwatch(session);

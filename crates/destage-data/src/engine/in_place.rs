@@ -79,7 +79,15 @@ impl Engine {
     /// Whether a constraint that is judged here looks at what the command sets.
     fn may_violate(table: &Table, prepared: &Prepared) -> bool {
         let is_checked = |(column, _): (usize, &[u8])| table.columns[column].checked;
+        let refers = |(column, _): (usize, &[u8])| {
+            table.foreign_keys.iter().any(|key| key.columns.contains(&column))
+        };
+        let is_unique = |(column, _): (usize, &[u8])| {
+            table.uniques.iter().any(|unique| unique.columns.contains(&column))
+        };
         table.checks_here().next().is_some() && prepared.sets().any(is_checked)
+            || table.asks_foreign_keys && prepared.sets().any(refers)
+            || table.asks_unique && prepared.sets().any(is_unique)
     }
 }
 

@@ -67,6 +67,13 @@ pub enum Io {
         /// How many.
         count: u32,
     },
+    /// Ask which rows have values, then [`super::Engine::holders_found`].
+    Holders {
+        /// Which question this is.
+        request: u64,
+        /// Tables, places of their unique indexes, and values of these' columns, as cells.
+        questions: Vec<(TableId, usize, Box<[u8]>)>,
+    },
     /// Run the query of a derived key, then [`super::Engine::queried`].
     Query {
         /// Which question this is.

@@ -251,6 +251,9 @@ impl Engine {
                 self.leased_anew(client, session, raw);
             }
             Err(Trouble::Unknown) => self.settle(client, session, &units, raw),
+            Err(Trouble::Parents(_) | Trouble::Holders(_)) => {
+                unreachable!("EXEC asks for them")
+            }
             Err(Trouble::Again) => match self.attempt_again(session, &units) {
                 Attempt::TooMany => self.fail(session, OVERTAKEN),
                 Attempt::Again => self.leased_anew(client, session, raw),

@@ -1,5 +1,7 @@
 //! What comes back from the journal and the origin.
 
+use super::claims::{Holder, Values};
+use super::command::EXEC;
 use super::measured::Way;
 use super::session::{Job, Waiting};
 use super::undecided::Cascade;
@@ -224,6 +226,15 @@ impl Engine {
     }
 
     pub(super) fn job_failed(&mut self, client: ClientId, table: TableId, error: &OriginError) {
+        let error = self.read_failed(table, error);
+        if let Some(mut session) = self.sessions.take(client) {
+            self.fail(&mut session, error);
+            self.sessions.restore(client, session);
+        }
+    }
+
+    /// What a client is told whose question the origin has not answered.
+    fn read_failed(&mut self, table: TableId, error: &OriginError) -> ReplyError {
         self.measured.read_failed(self.now, &self.schema.table(table).name, error);
         // What is rejected, as a key of a sequence that is exhausted, no second attempt gets.
         let code = match error.fault {
@@ -231,10 +242,52 @@ impl Engine {
             Fault::Rejected => Code::Err,
             _ => Code::Unavailable,
         };
-        let error = ReplyError::new(code, format!("{}: {}", self.config.origin, error.message));
-        if let Some(mut session) = self.sessions.take(client) {
-            self.fail(&mut session, error);
-            self.sessions.restore(client, session);
+        ReplyError::new(code, format!("{}: {}", self.config.origin, error.message))
+    }
+
+    /// The origin says which rows have the values that were asked for, in their order, or failed to.
+    pub fn holders_found(
+        &mut self,
+        now: Time,
+        request: u64,
+        result: Result<Vec<Option<Box<[u8]>>>, OriginError>,
+    ) {
+        self.now = self.now.max(now);
+        if let Some((client, mut session)) = self.sessions.take_waiting(RequestId(request)) {
+            let Some(Waiting::Holders { raw, questions, .. }) = session.waiting.take() else {
+                unreachable!("it was asked for holders")
+            };
+            match result {
+                Ok(found) => {
+                    let answers = questions.into_iter().zip(found);
+                    let answers =
+                        answers.map(|(values, key)| (values.clone(), self.holder(&values, key)));
+                    session.holders.extend(answers);
+                    session.put_back(&raw);
+                    session.asks_anew = true;
+                }
+                Err(error) => {
+                    if *raw == *EXEC {
+                        self.end_multi(&mut session);
+                    }
+                    let table = questions.first().map_or(TableId(0), |values| values.0);
+                    let error = self.read_failed(table, &error);
+                    self.fail(&mut session, error);
+                }
+            }
+            self.sessions.restore_answered(client, session);
+        }
+        self.undecided.claims_mut().unpin(request);
+        self.run_ready();
+    }
+
+    fn holder(&self, (table, ..): &Values, key: Option<Box<[u8]>>) -> Holder {
+        match key {
+            None => Holder::None,
+            Some(key) if self.undecided.claims().changes(&(*table, key.clone())) => {
+                Holder::Changed(key)
+            }
+            Some(key) => Holder::Row(key),
         }
     }
 

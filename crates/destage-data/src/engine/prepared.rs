@@ -1,12 +1,14 @@
 //! The commands on data, with their arguments checked and made canonical.
 
 use super::ask::Ask;
+use super::claims::Values;
 use super::command::{Category, Spec, Verb};
 use super::deadline::Expire;
 use super::hash_scan::HashScan;
 use super::key::resolve;
 use super::numbers::{NOT_FLOAT, NOT_INTEGER};
 use super::once::command::Once;
+use super::rows::RowKey;
 use super::script::call::Call;
 use crate::collection::CollectionId;
 use crate::key_text::show;
@@ -14,6 +16,7 @@ use crate::mapping::Shape;
 use crate::resp::{Code, ReplyError};
 use crate::schema::{Schema, Table, TableId};
 use destage_core::Time;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Why a command was not performed. Nothing has been done.
@@ -27,6 +30,10 @@ pub(crate) enum Trouble {
     Again,
     /// A row has not ended by the origin's clock yet: ask again at this time.
     Early(Time),
+    /// It is to be performed beside these rows, to which others of it refer.
+    Parents(BTreeSet<RowKey>),
+    /// It has to be asked which rows have these values.
+    Holders(Vec<Values>),
 }
 
 impl From<ReplyError> for Trouble {

@@ -79,6 +79,7 @@ impl Engine {
         let all: Vec<UnitId> =
             prepared.keys().map(|(table, key)| self.rows.find_or_insert(table, key)).collect();
         let units = dedup(&all);
+        let units = self.with_parents(session, &units);
         let intent = self.rules().intent(std::iter::once(&prepared));
         if let Some(error) = self.refuses_for_copies(std::iter::once(&prepared)) {
             self.release_locks(&units, access);

@@ -1,5 +1,6 @@
 //! A connection as the engine sees it: bytes in, bytes out, and what it waits for.
 
+use super::claims::{Holder, Values};
 use super::command::Verb;
 use super::fresh::Moment;
 use super::handshake::HelloRest;
@@ -14,6 +15,7 @@ use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Lsn, RequestId, Time};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// One connection.
@@ -98,6 +100,10 @@ pub(crate) struct Session {
     pub(crate) asks_anew: bool,
     /// The next command's rows were destaged and fetched again for it.
     pub(crate) settled: bool,
+    /// The rows that the next command's foreign keys refer to, as far as they had to be asked for.
+    pub(super) parents: BTreeSet<RowKey>,
+    /// What the origin has said of values that the next command gives to unique columns.
+    pub(super) holders: BTreeMap<Values, Holder>,
     /// How often the next command has asked for parts of a collection in vain.
     pub(crate) attempts: u32,
     /// Close once `ready` has been sent.
@@ -167,6 +173,8 @@ pub(crate) enum Waiting {
     Units { request: RequestId, raw: Box<[u8]> },
     /// As `Units`, while values that only the origin knows are settled.
     Settling { request: RequestId, raw: Box<[u8]> },
+    /// It is asked of the origin which rows have values. Then the request is executed again from its bytes.
+    Holders { request: RequestId, raw: Box<[u8]>, questions: Vec<Values> },
     /// A session has the right to what its write would change, or the journal's disk has no space for it, or
     /// too few servers of the log are there.
     Lease { raw: Box<[u8]> },
@@ -175,7 +183,12 @@ pub(crate) enum Waiting {
     /// WAITAOF, DESTAGE WAIT, FLUSH or DRAIN.
     Wait { request: RequestId, kind: WaitKind, deadline: Option<Time> },
     /// The result of a derived key's query.
-    Derived { request: RequestId, deadline: Time, name: super::derived::results::Name, key: Box<[u8]> },
+    Derived {
+        request: RequestId,
+        deadline: Time,
+        name: super::derived::results::Name,
+        key: Box<[u8]>,
+    },
     /// An answer from the origin.
     Job { request: RequestId, job: Job },
 }
@@ -328,8 +341,7 @@ impl Session {
     /// Lets what it is told unasked leave, behind all replies that were made before; whether something may leave now. A reply
     /// that waits for the origin's word was made before, too.
     pub(super) fn let_pushes(&mut self) -> bool {
-        let is_early =
-            !self.out.is_empty() || matches!(self.waiting, Some(Waiting::Origin { .. }));
+        let is_early = !self.out.is_empty() || matches!(self.waiting, Some(Waiting::Origin { .. }));
         if self.pushes.is_empty() || is_early {
             return false;
         }
@@ -352,6 +364,7 @@ impl Session {
         match self.waiting.as_ref()? {
             Waiting::Units { request, .. }
             | Waiting::Settling { request, .. }
+            | Waiting::Holders { request, .. }
             | Waiting::Wait { request, .. }
             | Waiting::Derived { request, .. }
             | Waiting::Job { request, .. } => Some(*request),

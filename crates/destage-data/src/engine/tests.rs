@@ -16,6 +16,7 @@ mod history;
 mod leased;
 mod once;
 mod options;
+mod parents;
 mod plain;
 mod raw;
 mod raw_sql;
@@ -24,6 +25,7 @@ mod scripts;
 mod sets;
 mod shop;
 mod sim;
+mod uniques;
 mod users;
 
 use destage_core::{Span, Time};

@@ -3,6 +3,7 @@
 //! Writes whose clients wait for the origin's word are visible to nobody before they have it; why the origin rejected a
 //! group, until it is parked or its client is told; and what a group of an earlier run sets off at the origin.
 
+use super::claims::Claims;
 use super::structural::Structural;
 use super::txn::{Beside, Staged};
 use crate::origins::OriginError;
@@ -71,6 +72,7 @@ pub(super) struct Undecided {
     /// What groups of an earlier run set off.
     cascades: BTreeMap<Lsn, Cascade>,
     structural: Structural,
+    claims: Claims,
 }
 
 /// Writes whose clients wait for the origin's word.
@@ -184,6 +186,16 @@ impl Undecided {
         }
         all.sort();
         all
+    }
+
+    /// Values of unique columns.
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The same, to be changed.
+    pub(super) fn claims_mut(&mut self) -> &mut Claims {
+        &mut self.claims
     }
 
     /// Inserts and deletes.

@@ -57,30 +57,69 @@ enum Event {
     /// The replicated log stands otherwise than before.
     Replicated,
     /// Rows were fetched, or not.
-    Fetched { jobs: Vec<FetchJob>, result: Result<workers::Packed, OriginError> },
+    Fetched {
+        jobs: Vec<FetchJob>,
+        result: Result<workers::Packed, OriginError>,
+    },
     /// A password was looked at: which of its user's it is.
-    PasswordChecked { id: u64, place: Option<usize> },
+    PasswordChecked {
+        id: u64,
+        place: Option<usize>,
+    },
     /// A page of keys was read, or not.
-    Scanned { request: u64, result: Result<(Keys, Watermarks), OriginError> },
+    Scanned {
+        request: u64,
+        result: Result<(Keys, Watermarks), OriginError>,
+    },
     /// Keys of rows that have ended were read, or not.
-    Ended { request: u64, result: Result<EndedKeys, OriginError> },
+    Ended {
+        request: u64,
+        result: Result<EndedKeys, OriginError>,
+    },
     /// Keys were reserved, or not.
-    KeysReserved { request: u64, result: Result<Vec<i64>, OriginError> },
+    KeysReserved {
+        request: u64,
+        result: Result<Vec<i64>, OriginError>,
+    },
+    HoldersFound {
+        request: u64,
+        result: Result<Vec<Option<Box<[u8]>>>, OriginError>,
+    },
     /// The query of a derived key ended.
-    Queried { job: u64, result: Result<Answer, OriginError> },
+    Queried {
+        job: u64,
+        result: Result<Answer, OriginError>,
+    },
     /// A batch was applied, or not.
-    Destaged { batch: BatchId, result: Result<Applied, OriginError> },
+    Destaged {
+        batch: BatchId,
+        result: Result<Applied, OriginError>,
+    },
     /// A group was moved past, or not.
-    Parked { lsn: Lsn, result: Result<(), OriginError> },
+    Parked {
+        lsn: Lsn,
+        result: Result<(), OriginError>,
+    },
     /// Parked groups were taken back, or not.
-    Unparked { result: Result<Applied, OriginError> },
+    Unparked {
+        result: Result<Applied, OriginError>,
+    },
     /// The parked groups were read, or not.
-    ParkedListed { request: u64, result: Result<Vec<ParkedGroup>, OriginError> },
+    ParkedListed {
+        request: u64,
+        result: Result<Vec<ParkedGroup>, OriginError>,
+    },
     /// The heartbeat was renewed and found the origin's watermarks there.
     /// No older than what was `confirmed` before.
-    Shown { watermarks: Watermarks, confirmed: Vec<Lsn> },
+    Shown {
+        watermarks: Watermarks,
+        confirmed: Vec<Lsn>,
+    },
     /// The mark of all ordering domains has moved, or not.
-    MarkedAll { upto: Lsn, result: Result<(), OriginError> },
+    MarkedAll {
+        upto: Lsn,
+        result: Result<(), OriginError>,
+    },
     /// The origin tells what others change in these tables from now on; without tables, it is not heard any more.
     Listening(Option<Vec<TableId>>),
     /// Others have changed something. Sent once for all that is heard until it is looked at.

@@ -435,6 +435,9 @@ impl Server {
             Io::NextKeys { request, table, count } => {
                 self.reads.send(ReadJob::NextKeys { request, table, count }).expect(alive);
             }
+            Io::Holders { request, questions } => {
+                self.reads.send(ReadJob::Holders { request, questions }).expect(alive);
+            }
             Io::Query { job, query, values, limit } => {
                 let until = Instant::now() + Duration::from_nanos(limit.as_nanos());
                 self.reads.send(ReadJob::Query { job, query, values, until }).expect(alive);
@@ -490,6 +493,9 @@ impl Server {
             Event::Ended { request, result } => self.engine.ended(now, request, result),
             Event::KeysReserved { request, result } => {
                 self.engine.keys_reserved(now, request, result);
+            }
+            Event::HoldersFound { request, result } => {
+                self.engine.holders_found(now, request, result);
             }
             Event::Queried { job, result } => self.engine.queried(now, job, result),
             Event::Destaged { batch, result } => self.engine.destaged(now, batch, result),

@@ -203,6 +203,8 @@ fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
     schema.map_keys(&settings.mappings)?;
     schema.let_copies_expire(|name| settings.tables.get(name).is_some_and(|t| t.copies_expire));
     schema.let_rows_end(&settings.tables)?;
+    schema.ask_foreign_keys(&settings.tables)?;
+    schema.ask_uniques(&settings.tables)?;
     match &settings.unmapped {
         Unmapped::Reject => Ok(()),
         Unmapped::Cache => schema.serve_plain_keys(&[]),

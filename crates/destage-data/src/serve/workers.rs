@@ -3,6 +3,7 @@
 use super::Event;
 use super::Outbox;
 use super::slow::Slow;
+use crate::cells;
 use crate::collection;
 use crate::derived::{Queries, Query};
 use crate::engine::{DOMAIN, FetchJob, Groups};
@@ -341,6 +342,7 @@ pub(super) enum ReadJob {
     Scan { request: u64, table: TableId, after: Option<Box<[u8]>>, limit: usize },
     Ended { request: u64, ask: EndedAsk },
     NextKeys { request: u64, table: TableId, count: u32 },
+    Holders { request: u64, questions: Vec<(TableId, usize, Box<[u8]>)> },
     Query { job: u64, query: usize, values: Box<[u8]>, until: Instant },
 }
 
@@ -394,6 +396,18 @@ impl Fetcher {
                 let table = schema.table(table);
                 let result = self.with_reader(|reader| reader.next_keys(table, count));
                 Event::KeysReserved { request, result }
+            }
+            ReadJob::Holders { request, questions } => {
+                let result = self.with_reader(|reader| {
+                    let found = questions.iter().map(|(table, unique, values)| {
+                        let table = schema.table(*table);
+                        let columns = table.uniques[*unique].columns.iter().copied();
+                        let equal: Vec<_> = columns.zip(cells::Reader::new(values)).collect();
+                        reader.holder(table, &equal)
+                    });
+                    found.collect()
+                });
+                Event::HoldersFound { request, result }
             }
             ReadJob::Query { job, query, values, until } => {
                 let queries = self.queries.clone();

@@ -1,6 +1,6 @@
 //! Reading from an origin.
 
-use crate::cells::Cell;
+use crate::cells::{self, Cell};
 use crate::collection::Edge;
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::error::OriginError;
@@ -138,6 +138,21 @@ pub trait Reader: Send {
     ) -> Result<(u64, Vec<(DomainId, Lsn)>), OriginError> {
         let _ = equal;
         Err(no_ranges(table))
+    }
+
+    /// The encoded key of a row that has these values in these columns, as the origin compares them, if there is one.
+    ///
+    /// # Errors
+    /// As for `range`.
+    fn holder(
+        &mut self,
+        table: &Table,
+        equal: &[(usize, Cell<'_>)],
+    ) -> Result<Option<Box<[u8]>>, OriginError> {
+        let (equal, order) = (equal.to_vec(), vec![0]);
+        let range = Range { equal, order, min: None, max: None, reverse: false, limit: 1 };
+        let found = self.range(table, &range)?.rows.into_iter().flatten().next();
+        Ok(found.and_then(|row| Some(cells::Reader::new(&row).cells(table.key_len)?.into())))
     }
 
     /// The origin's clock, in milliseconds since 1970.

@@ -107,7 +107,8 @@ fn a_foreign_key_that_crosses_domains_is_refused_by_its_name() {
 fn a_unique_index_without_the_column_is_refused_by_its_name() {
     let mut schema = schema();
     schema.tables[0].has_unique = true;
-    schema.tables[0].uniques = vec![Unique { name: "one_mail".into(), columns: vec![2] }];
+    schema.tables[0].uniques =
+        vec![Unique { name: "one_mail".into(), columns: vec![2], is_whole: true }];
     let refusal = partition(&schema, &[by_warehouse()]).unwrap_err();
     assert!(refusal.contains("one_mail"), "{refusal}");
     schema.tables[0].uniques[0].columns = vec![0, 2];

@@ -42,6 +42,8 @@ struct TableSection {
     defaults: DefaultsWord,
     /// "refuse", "cached-copy" or "column NAME".
     ttl: Option<String>,
+    fk: JudgeWord,
+    unique: JudgeWord,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +75,15 @@ enum DefaultsWord {
     #[default]
     Origin,
     Here,
+}
+
+/// Who judges a constraint.
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum JudgeWord {
+    #[default]
+    Origin,
+    Ask,
 }
 
 #[derive(Deserialize)]
@@ -211,6 +222,8 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         }
     };
     let blind = section.blind;
+    let [ask_foreign_keys, ask_unique] =
+        [section.fk, section.unique].map(|word| word == JudgeWord::Ask);
     Ok(TableSettings {
         blind,
         ack_origin,
@@ -219,6 +232,8 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         max_age,
         copies_expire,
         ttl,
+        ask_foreign_keys,
+        ask_unique,
         document,
         defaults_here,
     })

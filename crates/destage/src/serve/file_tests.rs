@@ -87,6 +87,13 @@ fn table_sections_are_read() {
         triggers = { sets = ["updated_at", "version"] }
         [table.sessions]
         ttl = "column expires_at ms"
+        [table.carts]
+        fk = "ask"
+        [table.people]
+        unique = "ask"
+        [table.logs]
+        fk = "origin"
+        unique = "origin"
     "#;
     let tables = parse(text).map_err(|e| e.to_string()).ok().unwrap().tables;
     assert_eq!(
@@ -105,6 +112,9 @@ fn table_sections_are_read() {
     assert!(of("here").map_err(|e| e.to_string()).ok().unwrap().tables["t"].defaults_here);
     assert!(!of("origin").map_err(|e| e.to_string()).ok().unwrap().tables["t"].defaults_here);
     assert!(of("there").err().unwrap().contains("[table.t]: unknown variant `there`"));
+    assert_eq!(tables["carts"], TableSettings { ask_foreign_keys: true, ..Default::default() });
+    assert_eq!(tables["people"], TableSettings { ask_unique: true, ..Default::default() });
+    assert_eq!(tables["logs"], TableSettings::default());
     let wrong = parse("[table.t]\nttl = 'expires_at'").map_err(|e| e.to_string()).err().unwrap();
     assert!(wrong.contains("[table.t]: ttl: 'expires_at' is none of"), "{wrong}");
     let refused = parse("[table.t]\nttl = 'refuse'").map_err(|e| e.to_string()).ok().unwrap();
@@ -150,6 +160,7 @@ fn wrong_files_name_the_key_and_what_works() {
         ("table = 3", vec!["[table.NAME]"]),
         ("[table.t]\nblnd = true", vec!["[table.t]", "unknown field `blnd`", "`blind`"]),
         ("[table.t]\nack = 'disk'", vec!["[table.t]", "unknown variant `disk`", "`origin`"]),
+        ("[table.t]\nfk = 'yes'", vec!["[table.t]", "unknown variant `yes`", "`ask`"]),
         ("[table.t]\nttl = 'row'", vec!["[table.t]: ttl: 'row' is none", "\"cached-copy\""]),
         ("unmapped = 'keep'", vec!["'keep'", "--unmapped", "reject or cache"]),
         ("unmapped = ['keep:*', 'k?y:*']", vec!["'k?y:*'", "--unmapped", "one *, at its end"]),

@@ -3,9 +3,11 @@
 mod constraints;
 mod given;
 mod keys;
+mod references;
 mod scan;
 mod stamped;
 mod types;
+mod uniques;
 mod unsigned;
 
 use crate::harness::{

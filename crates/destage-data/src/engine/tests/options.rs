@@ -112,6 +112,10 @@ pub(super) struct Options {
     pub(super) raw_tables: bool,
     /// Domains halt at what is rejected, or where too much is parked.
     pub(super) halts: bool,
+    /// The rows that foreign keys refer to are looked for before a write is acknowledged.
+    pub(super) asks_parents: bool,
+    /// They are not, though they should be.
+    pub(super) unsafe_forgets_parents: bool,
     /// What they halted at is parked once in a while.
     pub(super) parks_halted: bool,
     /// They park where they should halt.
@@ -185,6 +189,8 @@ impl Options {
             raw_tables: false,
             sets: None,
             halts: false,
+            asks_parents: false,
+            unsafe_forgets_parents: false,
             parks_halted: false,
             unsafe_parks: false,
             once: Once::Never,
@@ -216,6 +222,8 @@ impl Options {
         if let Some(members_max) = self.sets {
             sets::map(&mut schema, members_max);
         }
+        schema.tables[shop::CHILD].asks_foreign_keys =
+            self.asks_parents && !self.unsafe_forgets_parents;
         Arc::new(schema)
     }
 

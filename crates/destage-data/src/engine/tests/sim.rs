@@ -474,6 +474,7 @@ impl Sim {
             }
             Io::Query { job, query, values, .. } => self.ask(job, query, &values),
             Io::NextKeys { .. } => panic!("nobody asked for keys"),
+            Io::Holders { .. } => panic!("no unique column is asked for"),
             Io::Ended { .. } => panic!("no rows end here"),
             Io::CheckPassword(_) => panic!("there are no users"),
             Io::Stop(reason) => self.stopped = Some(reason),

@@ -195,8 +195,9 @@ impl Catalog<'_> {
             table.has_unique |= unique;
             if unique {
                 let of = |column: &String| table.columns.iter().position(|c| c.name == *column);
-                let columns = columns.iter().filter_map(of).collect();
-                table.uniques.push(Unique { name, columns });
+                let found: Vec<usize> = columns.iter().filter_map(of).collect();
+                let is_whole = !partial && !expression && found.len() == columns.len();
+                table.uniques.push(Unique { name, columns: found, is_whole });
             }
             for (i, column) in table.columns.iter_mut().enumerate() {
                 let everything = expression || partial;

@@ -50,6 +50,9 @@ impl Sim {
         }
         match value {
             Value::Error(error) if is_refusal(error) => self.counts.refused += 1,
+            Value::Error(error) if error.contains("FOREIGN KEY") => {
+                self.check_orphan(&issued, (low, sent), error);
+            }
             Value::Error(error) if error.starts_with("PARKED") => {
                 let places: Vec<_> = issued.commands.iter().map(Data::place).collect();
                 let is_parked = |(lsn, until): (&u64, &Option<Time>)| {
@@ -124,6 +127,7 @@ impl Sim {
         if entry.through {
             assert_eq!(self.origin.fates.get(&lsn), Some(&Fate::Applied), "group {lsn}");
         }
+        self.check_parents(lsn);
         if !issued.expected.is_empty() {
             let story = || self.history.story(issued.commands[0].place());
             let is_expected = issued.expected.contains(value);
@@ -132,6 +136,55 @@ impl Sim {
         let now = self.now;
         self.history.entry_mut(lsn).acked.get_or_insert(now);
         self.revealed = self.revealed.max(lsn);
+    }
+
+    /// Where parents are looked for, what is acknowledged refers anew to none that was missing.
+    fn check_parents(&self, lsn: u64) {
+        if !self.options.asks_parents {
+            return;
+        }
+        for change in &self.history.entry(lsn).changes {
+            let parent = change.sets.iter().find_map(|(column, set)| match set {
+                Set::To(Some(value)) if change.place.0 == CHILD && *column == 1 => Some(value),
+                _ => None,
+            });
+            let Some(parent) = parent else { continue };
+            let place = (PARENT, parent.parse().expect("a key"));
+            let is_right = |asks_origin: bool| {
+                let look = Look { asks_origin, ..Look::NOW };
+                let before = self.history.row_as(change.place, lsn - 1, look);
+                let is_as_before = before.is_some_and(|row| row[1].as_ref() == Some(parent));
+                is_as_before || self.history.row_as(place, lsn, look).is_some()
+            };
+            assert!(is_right(false) || is_right(true), "group {lsn} refers to no row: {change:?}");
+        }
+    }
+
+    /// A parent that a client is told is missing was missing at some moment between its sending and now.
+    fn check_orphan(&mut self, issued: &Issued, (low, sent): (u64, Time), error: &str) {
+        assert!(self.options.asks_parents, "{error}");
+        let named =
+            error.split("there is no parent:").nth(1).and_then(|rest| rest.split(',').next());
+        let parent = named.unwrap_or_else(|| panic!("it names none: {error}"));
+        let place = (PARENT, parent.parse().expect("a key"));
+        let refers = |command: &Data| match command {
+            Data::Set((CHILD, _), sets) => sets.contains(&(1, parent.to_owned())),
+            _ => false,
+        };
+        assert!(issued.commands.iter().any(refers), "{error}: {issued:?}");
+        let deletes = |command: &Data| matches!(command, Data::Delete(gone) if *gone == place);
+        let mut moments = vec![low];
+        moments.extend(self.history.changes_after(&[place], low));
+        let looks = self.looks_from(&[place], sent);
+        let mut all = looks.iter().flat_map(|&look| moments.iter().map(move |&at| (look, at)));
+        let found = all.find(|&(look, at)| self.history.row_as(place, at, look).is_none());
+        let found = found.map(|(_, at)| at);
+        let is_own = issued.commands.iter().any(deletes);
+        assert!(found.is_some() || is_own, "{error}: {}", self.history.story(place));
+        if let Some(at) = found {
+            self.revealed = self.revealed.max(self.history.revealed(&[place], at));
+        }
+        self.counts.orphans += 1;
     }
 
     /// The group of a command that cannot be told from others of its kind.

@@ -35,6 +35,8 @@ pub(in crate::engine::tests) struct Counts {
     pub(in crate::engine::tests) distrusted: u64,
     /// Most groups of raw SQL parked at once.
     pub(in crate::engine::tests) raw_parked: u64,
+    /// Writes that were refused since a row was missing to which they referred.
+    pub(in crate::engine::tests) orphans: u64,
     /// Domains that stood still when someone looked.
     pub(in crate::engine::tests) halted: u64,
     /// Answers to what was sent again; groups that starts found which tell of tokens anew, or that writes are given up.
@@ -67,6 +69,7 @@ impl Counts {
         self.parallel += other.parallel;
         self.distrusted += other.distrusted;
         self.raw_parked += other.raw_parked;
+        self.orphans += other.orphans;
         self.halted += other.halted;
         self.again += other.again;
         self.carried += other.carried;

@@ -196,14 +196,17 @@ impl<'a> Builder<'a> {
             let table = &mut self.tables[place];
             table.has_unique = true;
             if table.uniques.last().is_none_or(|unique| unique.name != part.name) {
-                table.uniques.push(Unique { name: part.name.clone(), columns: Vec::new() });
+                let (name, columns) = (part.name.clone(), Vec::new());
+                table.uniques.push(Unique { name, columns, is_whole: true });
             }
-            let Some(at) = table.columns.iter().position(|c| c.name == part.column) else {
-                continue;
-            };
-            table.columns[at].structural = true;
-            if let Some(unique) = table.uniques.last_mut().filter(|_| !part.is_prefix) {
-                unique.columns.push(at);
+            let at = table.columns.iter().position(|c| c.name == part.column);
+            let Some(unique) = table.uniques.last_mut() else { continue };
+            match at.filter(|_| !part.is_prefix) {
+                Some(at) => unique.columns.push(at),
+                None => unique.is_whole = false,
+            }
+            if let Some(at) = at {
+                table.columns[at].structural = true;
             }
         }
     }

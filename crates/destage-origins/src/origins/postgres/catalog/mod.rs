@@ -204,7 +204,8 @@ impl<'a> Builder<'a> {
             self.tables[*place].has_unique |= index.unique;
             if index.unique {
                 let columns = self.indexes(index.relation, &index.columns);
-                let unique = Unique { name: index.name.clone(), columns };
+                let is_whole = index.is_whole;
+                let unique = Unique { name: index.name.clone(), columns, is_whole };
                 self.tables[*place].uniques.push(unique);
                 self.mark(index.relation, &index.columns, |column| column.structural = true);
                 self.mark(index.relation, &index.looked_at, |column| column.structural = true);
@@ -242,7 +243,8 @@ impl<'a> Builder<'a> {
                 }
                 // An exclusion constraint may refuse a row because of any other one.
                 if kind == "x" {
-                    let unique = Unique { name: constraint.name.clone(), columns: Vec::new() };
+                    let (name, columns) = (constraint.name.clone(), Vec::new());
+                    let unique = Unique { name, columns, is_whole: false };
                     self.each_of([*relation, 0], |table| table.uniques.push(unique.clone()));
                 }
             }

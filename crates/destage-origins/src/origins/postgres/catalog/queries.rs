@@ -125,6 +125,8 @@ pub(super) struct Index {
     pub(super) relation: u32,
     pub(super) name: String,
     pub(super) unique: bool,
+    /// It has neither expressions nor a condition, and no columns beside those that are unique.
+    pub(super) is_whole: bool,
     pub(super) columns: Vec<i16>,
     /// The columns whose values, where none is NULL, are those of one row at most at any time; none if it is no such index.
     pub(super) key: Vec<i16>,
@@ -254,6 +256,7 @@ fn index(row: &Row) -> Index {
         relation: row.get("relation"),
         name: row.get("name"),
         unique: row.get("is_unique"),
+        is_whole: row.get("is_whole"),
         columns: row.get("columns"),
         key: row.get("row_key"),
         looked_at: row.get("looked_at"),
@@ -337,6 +340,7 @@ ORDER BY c.contypid, c.conname";
 const INDEXES: &str = "
 SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
        i.indisunique AND NOT i.indisprimary AS is_unique,
+       i.indisvalid AND i.indexprs IS NULL AND i.indpred IS NULL AND i.indnkeyatts = i.indnatts AS is_whole,
        array(SELECT k FROM unnest(i.indkey::int2[]) AS k WHERE k > 0) AS columns,
        array(SELECT u.k FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS u (k, n)
              WHERE u.n <= i.indnkeyatts AND i.indisunique AND i.indimmediate AND i.indisvalid
