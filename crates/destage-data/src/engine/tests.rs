@@ -23,6 +23,7 @@ mod scripts;
 mod sets;
 mod shop;
 mod sim;
+mod tracking;
 mod users;
 
 use destage_core::{Span, Time};
