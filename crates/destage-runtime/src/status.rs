@@ -4,10 +4,10 @@ mod domains;
 mod ended;
 mod mount;
 mod once;
-mod tracking;
 mod ready;
 mod replicas;
 mod slow;
+mod tracking;
 
 use crate::latency::BUCKETS;
 use crate::policy;
@@ -18,9 +18,9 @@ pub use domains::{DomainReport, HaltReport};
 pub use ended::EndedReport;
 pub use mount::MountReport;
 pub use once::OnceReport;
-pub use tracking::TrackingReport;
 pub use replicas::{ReplicaReport, ReplicasReport};
 pub use slow::SlowReport;
+pub use tracking::TrackingReport;
 
 /// Everything there is to see. Built by [`Report::from_core`], completed by the front end, closed by [`Report::finish`].
 ///

@@ -2,8 +2,8 @@
 
 use crate::human::{bytes, count, percent, seconds};
 use crate::status::{
-    DerivedReport, InvalidationReport, Latencies, MountReport, OnceReport, PolicyReport, TrackingReport,
-    ReplicasReport, Report, RequestsReport, VolumeReport,
+    DerivedReport, InvalidationReport, Latencies, MountReport, OnceReport, PolicyReport,
+    ReplicasReport, Report, RequestsReport, TrackingReport, VolumeReport,
 };
 use crate::units::Interval;
 use std::fmt::Write;

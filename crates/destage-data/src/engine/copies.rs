@@ -111,7 +111,10 @@ impl Engine {
                 let mut reply = Reply::new(&mut session.ready, protocol);
                 // That of MULTI, which the first of its commands follows.
                 let is_of_multi = one == b"+OK\r\n" && all[at..].starts_with(b"+QUEUED\r\n");
-                if is_of_multi || is_told_unasked(one) || SAY_NOTHING.iter().any(|begin| one.starts_with(begin)) {
+                if is_of_multi
+                    || is_told_unasked(one)
+                    || SAY_NOTHING.iter().any(|begin| one.starts_with(begin))
+                {
                     reply.raw(one);
                 } else if one.first() == Some(&b'-') {
                     reply.error(&of_error);

@@ -96,13 +96,7 @@ impl Engine {
     }
 
     /// GET of a derived key.
-    fn get_derived(
-        &mut self,
-        client: ClientId,
-        session: &mut Session,
-        name: Name,
-        key: &[u8],
-    ) {
+    fn get_derived(&mut self, client: ClientId, session: &mut Session, name: Name, key: &[u8]) {
         let Some(unit) = self.fresh(&name) else { return self.miss(client, session, name, key) };
         let request = self.asking.request_id(client.0);
         match self.access(request, Intent::Read, &[unit]) {
@@ -126,7 +120,8 @@ impl Engine {
         let count = self.derived.needed(&name).count;
         let deadline = self.now + self.derived.query(&name).deadline;
         self.sessions.set_deadline(client, deadline);
-        session.waiting = Some(Waiting::Derived { request, deadline, name: name.clone(), key: key.into() });
+        session.waiting =
+            Some(Waiting::Derived { request, deadline, name: name.clone(), key: key.into() });
         let waiter = Waiter { client, request, deadline, count };
         if self.derived.miss(name.clone(), waiter) == Asked::First {
             self.begin_query(name);

@@ -1,6 +1,5 @@
 //! From commands to the core.
 
-use super::track_command::SUBSCRIBED;
 use super::Engine;
 use super::asking::Answer;
 use super::collections::{Attempt, OVERTAKEN};
@@ -11,6 +10,7 @@ use super::perform::Context;
 use super::prepared::{Prepared, Trouble};
 use super::rows::{Kind, dedup};
 use super::session::{Multi, Session};
+use super::track_command::SUBSCRIBED;
 use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
 use destage_core::{Access, ClientId, Lsn, UnitId};
 
@@ -60,7 +60,10 @@ impl Engine {
             let message = "this connection is in MONITOR: it takes PING, RESET and QUIT";
             return self.fail(session, ReplyError::fixed(Code::Err, message));
         }
-        if session.is_subscribed && session.protocol == Protocol::V2 && !spec.verb.is_for_subscribers() {
+        if session.is_subscribed
+            && session.protocol == Protocol::V2
+            && !spec.verb.is_for_subscribers()
+        {
             return self.fail(session, SUBSCRIBED);
         }
         if self.sessions.has_monitors()

@@ -172,7 +172,12 @@ pub(crate) enum Waiting {
     /// WAITAOF, DESTAGE WAIT, FLUSH or DRAIN.
     Wait { request: RequestId, kind: WaitKind, deadline: Option<Time> },
     /// The result of a derived key's query.
-    Derived { request: RequestId, deadline: Time, name: super::derived::results::Name, key: Box<[u8]> },
+    Derived {
+        request: RequestId,
+        deadline: Time,
+        name: super::derived::results::Name,
+        key: Box<[u8]>,
+    },
     /// An answer from the origin.
     Job { request: RequestId, job: Job },
 }
@@ -325,8 +330,7 @@ impl Session {
     /// Lets what it is told unasked leave, behind all replies that were made before; whether something may leave now. A reply
     /// that waits for the origin's word was made before, too.
     pub(super) fn let_pushes(&mut self) -> bool {
-        let is_early =
-            !self.out.is_empty() || matches!(self.waiting, Some(Waiting::Origin { .. }));
+        let is_early = !self.out.is_empty() || matches!(self.waiting, Some(Waiting::Origin { .. }));
         if self.pushes.is_empty() || is_early {
             return false;
         }

@@ -221,7 +221,11 @@ impl Engine {
 /// Answers one channel of SUBSCRIBE or UNSUBSCRIBE.
 fn confirm(session: &mut Session, what: &[u8], channel: Option<&[u8]>) {
     let mut reply = Reply::new(&mut session.out, session.protocol);
-    if session.protocol == Protocol::V3 { reply.push(3) } else { reply.array(3) }
+    if session.protocol == Protocol::V3 {
+        reply.push(3)
+    } else {
+        reply.array(3)
+    }
     reply.bulk(what);
     reply.bulk_or_null(channel);
     reply.integer(i64::from(session.is_subscribed));
@@ -234,7 +238,9 @@ fn check_prefixes(prefixes: &[Box<[u8]>]) -> Result<(), ReplyError> {
     }
     for (index, one) in prefixes.iter().enumerate() {
         if prefixes[..index].iter().any(|two| one.starts_with(two) || two.starts_with(one)) {
-            return Err(error("prefixes of one client must not overlap: one of these begins another"));
+            return Err(error(
+                "prefixes of one client must not overlap: one of these begins another",
+            ));
         }
     }
     Ok(())

@@ -35,8 +35,7 @@ impl Engine {
         }
         let count = prepared.names().len();
         for (index, &unit) in units.iter().enumerate() {
-            let (skipped, taken) =
-                if count > 1 && index < count { (index, 1) } else { (0, count) };
+            let (skipped, taken) = if count > 1 && index < count { (index, 1) } else { (0, count) };
             for name in prepared.names().skip(skipped).take(taken) {
                 self.remember_row(id, unit, name);
             }

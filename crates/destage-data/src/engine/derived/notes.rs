@@ -26,7 +26,10 @@ impl Engine {
         cascades.into_iter().for_each(|table| versions.table(table, lsn));
         let tables: Vec<TableId> = txn.touched().map(|(table, ..)| table).collect();
         tables.iter().for_each(|&table| self.results_changed(Some(table)));
-        self.rules().reached_by_txn(txn).into_iter().for_each(|table| self.results_changed(Some(table)));
+        self.rules()
+            .reached_by_txn(txn)
+            .into_iter()
+            .for_each(|table| self.results_changed(Some(table)));
         if tables.iter().any(|&table| self.rules().is_unforeseeable(table)) {
             self.derived.versions_mut().everything(lsn);
             self.results_changed(None);

@@ -4,7 +4,7 @@ use super::claims::Script;
 use super::derived::queries;
 use super::options::Rng;
 use super::shop;
-use crate::engine::{DOMAIN, Io};
+use crate::engine::{DOMAIN, Io, ParkedCommand};
 use crate::origins::Snapshot;
 use crate::resp::each_reply;
 use crate::schema::TableId;
@@ -79,7 +79,7 @@ impl World {
         policy.limits.cache_bytes_max = 300 + random.below(1_000);
         script.engine.set_policy(script.now, &policy).unwrap();
         let modes = ["", " OPTIN", " OPTOUT", " BCAST PREFIX item: PREFIX p:", " NOLOOP"];
-        let mut connect = |script: &mut Script, command: &str| {
+        let connect = |script: &mut Script, command: &str| {
             script.client = script.engine.connect().unwrap();
             script.told(command);
             script.client
@@ -99,7 +99,8 @@ impl World {
         while self.script.engine.has_fetches() {
             let jobs = self.script.engine.take_fetches(100);
             let row = |place: Place| self.origin.get(&place).map(shop::row_cells);
-            let rows = jobs.iter().map(|job| row((usize::from(job.table.0), shop::key_of(&job.key))));
+            let rows =
+                jobs.iter().map(|job| row((usize::from(job.table.0), shop::key_of(&job.key))));
             let rows = rows.collect();
             let snapshot = Snapshot { rows, watermarks: vec![(DOMAIN, Lsn(0))], seen: Vec::new() };
             self.script.engine.fetched(self.script.now, jobs, snapshot);
@@ -189,9 +190,10 @@ impl World {
                 let key = self.random.below(8) as i64;
                 let n = self.random.below(1_000).to_string();
                 let place = (shop::ITEM, key);
-                let row = self.origin.entry(place).or_insert_with(|| {
-                    vec![Some(key.to_string()), None, None, None, None]
-                });
+                let row = self
+                    .origin
+                    .entry(place)
+                    .or_insert_with(|| vec![Some(key.to_string()), None, None, None, None]);
                 row[1] = Some(n);
                 let keys = [shop::key_cells(key).into()];
                 self.script.engine.changed_at_origin(TableId(shop::ITEM as u16), Some(&keys));
@@ -263,9 +265,8 @@ fn no_copy_that_a_client_holds_is_old_once_it_was_told_everything() {
 
 #[test]
 fn a_message_that_is_lost_is_found() {
-    let caught = (0..10).filter(|&seed| {
-        catch_unwind(AssertUnwindSafe(|| run(seed, Some(4)))).is_err()
-    });
+    let caught =
+        (0..10).filter(|&seed| catch_unwind(AssertUnwindSafe(|| run(seed, Some(4)))).is_err());
     assert!(caught.count() > 5);
 }
 
@@ -351,11 +352,36 @@ fn a_transaction_that_waits_for_the_origin_is_answered_before_what_it_read_is_to
 }
 
 #[test]
-fn rows_that_a_write_was_parked_for_are_told_when_it_is() {
+fn who_is_told_of_all_keys_is_told_of_those_alone_that_it_may_read() {
     let mut script = Script::new();
+    let text = "user bob on read ~parent:* HASH\nuser ada on admin HASH";
+    script.engine.set_users(script.now, super::users::users(text), [7; 32]);
+    let mut reader = |name: &str| {
+        script.client = script.engine.connect().unwrap();
+        script.engine.let_in(script.client, name);
+        script.told("HELLO 3\nCLIENT TRACKING ON BCAST");
+        script.client
+    };
+    let (bob, ada) = (reader("bob"), reader("ada"));
+    script.client = script.engine.connect().unwrap();
+    script.engine.let_in(script.client, "ada");
+    script.told("HSET item:0 tag v9\nHSET parent:0 tag v9");
+    let told = told_to(&mut script, bob);
+    assert!(told.contains("parent:0") && !told.contains("item:0"), "{told}");
+    let told = told_to(&mut script, ada);
+    assert!(told.contains("parent:0") && told.contains("item:0"), "{told}");
+}
+
+#[test]
+fn a_rejected_write_that_is_given_up_is_told() {
+    let mut script = Script::new();
+    script.told("HSET item:0 n 11");
+    script.reject();
     let client = reader(&mut script, "");
-    script.told("HGET item:0 n");
-    script.others_are_told("HSET item:0 n 11");
+    assert_eq!(script.told("HGET item:0 n"), "$2\r\n11\r\n", "it is shown until somebody decides");
+    let answer = script.decide(ParkedCommand::Skip(Lsn(1)));
+    script.unparked();
+    assert!(answer.recv().unwrap().is_ok());
     assert_eq!(told_to(&mut script, client), names(&["item:0"]));
 }
 
@@ -372,7 +398,8 @@ fn the_results_of_queries_are_told_with_the_tables_that_they_depend_on() {
     script.send("GET tagged:v0");
     let at = script.ios.iter().position(|io| matches!(io, Io::Query { .. })).unwrap();
     let Io::Query { job, .. } = script.ios.remove(at) else { unreachable!() };
-    let answer = crate::derived::Answer { json: b"[1]".to_vec().into(), watermarks: vec![(DOMAIN, Lsn(0))] };
+    let answer =
+        crate::derived::Answer { json: b"[1]".to_vec().into(), watermarks: vec![(DOMAIN, Lsn(0))] };
     script.engine.queried(script.now, job, Ok(answer));
     script.turn();
     assert_eq!(told_to(&mut script, client), "$3\r\n[1]\r\n");
