@@ -1,6 +1,7 @@
 // go-redis, unmodified, calls what its arguments name and checks each answer.
 //
-// Usage: go-client PORT PROTOCOL rows|keys|differs [PASSWORD], or go-client sentinel HOST:PORT,HOST:PORT FIRST-ROW SECONDS FILE
+// Usage: go-client PORT PROTOCOL rows|keys|differs [PASSWORD], or go-client sentinel HOST:PORT,HOST:PORT FIRST-ROW SECONDS FILE,
+// or go-client tracking PORT
 //
 // rows: the hashes of the shop. keys: mapped sets, sorted sets and strings, and plain keys, which answer as Redis itself
 // does. differs: what rows do that keys of Redis do not.
@@ -141,6 +142,10 @@ func errors(r *redis.Client) {
 func main() {
 	if os.Args[1] == "sentinel" {
 		sentinel(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+		return
+	}
+	if os.Args[1] == "tracking" {
+		tracking(os.Args[2])
 		return
 	}
 	protocol, err := strconv.Atoi(os.Args[2])

@@ -25,6 +25,7 @@ mod scripts;
 mod sets;
 mod shop;
 mod sim;
+mod tracking;
 mod uniques;
 mod users;
 

@@ -374,7 +374,9 @@ mod tests {
 
     fn tracking(entries_max: usize, trackers: &[Tracker]) -> Tracking {
         let mut tracking = Tracking::new(entries_max);
-        trackers.iter().for_each(|one| drop(tracking.track(None, one.clone())));
+        for one in trackers {
+            tracking.track(None, one.clone());
+        }
         tracking
     }
 

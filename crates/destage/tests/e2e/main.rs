@@ -46,5 +46,6 @@ mod sockets;
 mod status;
 mod strangers;
 mod tls;
+mod tracking;
 mod users;
 mod whose;

@@ -71,7 +71,7 @@ impl Script {
         self.received().0
     }
 
-    fn decide(&mut self, command: ParkedCommand) -> mpsc::Receiver<ParkedAnswer> {
+    pub(super) fn decide(&mut self, command: ParkedCommand) -> mpsc::Receiver<ParkedAnswer> {
         let (sender, answer) = mpsc::channel();
         let asker = Asker::new(move |told| sender.send(told).expect("the test waits"));
         self.engine.ask_parked(command, asker);
@@ -97,7 +97,7 @@ impl Script {
         self.received().0
     }
 
-    fn unparked(&mut self) {
+    pub(super) fn unparked(&mut self) {
         let at = self.ios.iter().position(|io| matches!(io, Io::Unpark { .. }));
         self.ios.remove(at.expect("a decision is on its way"));
         self.engine.unparked(self.now, Ok(Applied::default()));

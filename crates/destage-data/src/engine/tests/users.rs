@@ -10,7 +10,7 @@ const HASH: &str =
     "$pbkdf2-sha256$i=600000$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// The users of a file, with `HASH` for the hash of a password.
-fn users(text: &str) -> Arc<Users> {
+pub(super) fn users(text: &str) -> Arc<Users> {
     Arc::new(Users::parse(&text.replace("HASH", HASH), false).unwrap())
 }
 

@@ -2,6 +2,7 @@
 
 use super::{AFTER, BEFORE, TABLES, change, invalidation, launch, schema, seen};
 use crate::harness::{Client, Database, PATIENCE, Scratch, Server, eventually, output};
+use crate::tracking::{listener, told};
 use std::process::Command;
 
 /// A database with the tables and the triggers.
@@ -360,4 +361,21 @@ fn help_names_the_flags() {
     for flag in ["--install-invalidation", "--remove-invalidation", "--dry-run", "--table"] {
         assert!(help.contains(flag), "{flag}: {help}");
     }
+}
+
+#[test]
+fn what_others_change_is_told_to_those_who_hold_it() {
+    let Some(database) = installed(TABLES) else { return };
+    let scratch = Scratch::new();
+    let (server, mut client) = started(&scratch, &database);
+    let (mut listener, id) = listener(&server);
+    client.run(&format!("CLIENT TRACKING ON REDIRECT {id}")).ok();
+    assert_eq!(seen(&mut client), BEFORE);
+    change(&database);
+    let mut keys: Vec<String> = Vec::new();
+    let all = ["accounts:1", "count:1", "ranking:1", "tagged:1", "total", "who:1"];
+    while all.iter().any(|key| !keys.iter().any(|told| told == key)) {
+        keys.extend(told(&mut listener));
+    }
+    assert_eq!(seen(&mut client), AFTER);
 }
