@@ -290,7 +290,7 @@ impl Engine {
             txn.set_blind(prepared, units[0], &mut Reply::new(&mut session.out, protocol));
             Ok(())
         } else {
-            let moment = self.fresh.moment(self.now);
+            let moment = self.freshness.fresh_mut().moment(self.now);
             let mut context = Context {
                 schema: &schema,
                 rows: &self.rows,
@@ -300,7 +300,7 @@ impl Engine {
                 agreed_ms: self.freshness.sweep().agreed_ms(self.now),
                 expiries: self.freshness.expiries(),
                 places: self.sessions.set_places(),
-                fresh: &self.fresh,
+                fresh: self.freshness.fresh(),
                 moment,
             };
             let bytes_max = start + self.config.output_bytes_max;

@@ -387,7 +387,7 @@ impl Engine {
         let bytes_max = self.config.output_bytes_max;
         let mut reply = Reply::new(&mut session.out, session.protocol).within(bytes_max);
         reply.array(queued.len());
-        let moment = session.moment.unwrap_or_else(|| self.fresh.moment(self.now));
+        let moment = session.moment.unwrap_or_else(|| self.freshness.fresh_mut().moment(self.now));
         let mut context = Context {
             schema: &self.schema,
             rows: &self.rows,
@@ -397,7 +397,7 @@ impl Engine {
             agreed_ms: self.freshness.sweep().agreed_ms(self.now),
             expiries: self.freshness.expiries(),
             places: self.sessions.set_places(),
-            fresh: &self.fresh,
+            fresh: self.freshness.fresh(),
             moment,
         };
         let mut rest = all;

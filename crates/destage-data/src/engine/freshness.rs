@@ -6,6 +6,7 @@ mod doubts;
 mod listening;
 
 use super::ended::Sweep;
+use super::fresh::Fresh;
 use crate::schema::TableId;
 use ages::Ages;
 use destage_core::expiry::{DEADLINE_BYTES, Expiries};
@@ -33,6 +34,8 @@ pub(super) struct Freshness {
     listening: Listening,
     /// Rows that have ended.
     sweep: Sweep,
+    /// What new rows are given in the place of their defaults.
+    fresh: Fresh,
 }
 
 impl Freshness {
@@ -45,7 +48,18 @@ impl Freshness {
             doubts: Doubts::default(),
             listening: Listening::default(),
             sweep,
+            fresh: Fresh::default(),
         }
+    }
+
+    /// What new rows are given.
+    pub(super) fn fresh(&self) -> &Fresh {
+        &self.fresh
+    }
+
+    /// The same, for another transaction.
+    pub(super) fn fresh_mut(&mut self) -> &mut Fresh {
+        &mut self.fresh
     }
 
     /// The search for rows that have ended.

@@ -224,7 +224,7 @@ impl Engine {
             };
         }
         let mut txn = kept.map_or_else(Txn::default, |ahead| ahead.txn);
-        let fresh = &mut self.fresh;
+        let fresh = self.freshness.fresh_mut();
         let moment = *session.moment.get_or_insert_with(|| fresh.moment(self.now));
         let performed = self.replay(session.protocol, moment, &queued, &all, &mut txn);
         session.lsn = session.lsn.max(observed);
@@ -306,7 +306,7 @@ impl Engine {
             agreed_ms: self.freshness.sweep().agreed_ms(self.now),
             expiries: self.freshness.expiries(),
             places: self.sessions.set_places(),
-            fresh: &self.fresh,
+            fresh: self.freshness.fresh(),
             moment,
         };
         let (mut out, mut rest) = (Vec::new(), all);

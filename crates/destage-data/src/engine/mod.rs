@@ -122,7 +122,6 @@ use destage_runtime::auth::Auth;
 use domains::Domains;
 use ended::Sweep;
 pub(crate) use ended::ahead_ms;
-use fresh::Fresh;
 use freshness::Freshness;
 pub(crate) use glob::glob;
 pub use job::{FetchJob, Groups, Io};
@@ -170,10 +169,8 @@ pub struct Engine {
     unknown: Unknown,
     /// How far the origin has come.
     domains: Domains,
-    /// For how long what is cached may be used.
+    /// For how long what is cached may be used, and what is new.
     freshness: Freshness,
-    /// What new rows are given in the place of their defaults.
-    fresh: Fresh,
     sessions: Sessions,
     asking: Asking,
     /// Whom a change concerns.
@@ -266,7 +263,6 @@ impl Engine {
             unknown: Unknown::default(),
             domains: Domains::one(Partition::one(&schema), decided),
             freshness: Freshness::new(ages, Sweep::new(&schema)),
-            fresh: Fresh::default(),
             sessions: Sessions::new(
                 config.clients_max,
                 config.output_bytes_max,
@@ -287,7 +283,7 @@ impl Engine {
 
     /// New rows are given UUIDs made by a key that is random and nobody else's; before that these are left to the origin.
     pub fn give_uuids(&mut self, key: [u8; 32]) {
-        self.fresh.set_key(key);
+        self.freshness.fresh_mut().set_key(key);
     }
 
     /// The time that counts: the latest that it was told.

@@ -132,7 +132,7 @@ impl Engine {
             );
         }
         session.watch = Some(self.watchers.begin(self.now, Span::from_millis(lifetime)));
-        session.moment = Some(self.fresh.moment(self.now));
+        session.moment = Some(self.freshness.fresh_mut().moment(self.now));
         session.multi = Some(Multi { leased: true, begun: true, ..Multi::default() });
         Reply::new(&mut session.out, session.protocol).ok();
     }
