@@ -10,6 +10,7 @@
 #   kill NAME   ends a process without ceremony: osd.0, mds.a, client.1 and so on
 #   start       starts again what is not running, and mounts what is not mounted
 #   evict       ends the sessions of all clients, so that none holds up the others
+#   evict N     ends the session of the client that is mounted at mnt/N
 #
 # answered by one line, `ok` or `failed`. At the end of the input all its processes are ended and the folder is removed.
 set -u
@@ -39,6 +40,13 @@ kill_one() {
 }
 
 evict() {
+    if [ -n "$1" ]; then
+        session=$("$folder/ceph" tell mds.a client ls | awk -v place="/mnt/$1\"" '
+            /^ *"id": [0-9]*,$/ { sub(",", "", $2); id = $2 }
+            /"mount_point": / && index($0, place) { print id }')
+        [ -n "$session" ] && "$folder/ceph" tell mds.a client evict "id=$session"
+        return
+    fi
     for session in $("$folder/ceph" tell mds.a client ls | sed -n 's/^ *"id": \([0-9]*\),$/\1/p'); do
         "$folder/ceph" tell mds.a client evict "id=$session" || return 1
     done
@@ -59,7 +67,7 @@ for _ in 1 2 3; do
             case $command in
             kill) answer kill_one "$name" ;;
             start) answer start ;;
-            evict) answer evict ;;
+            evict) answer evict "$name" ;;
             *) echo failed ;;
             esac
         done

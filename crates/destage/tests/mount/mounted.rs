@@ -192,13 +192,14 @@ impl Mounted {
         status.and_then(|status| status.code())
     }
 
-    /// Asks it to end, which drains and unmounts.
+    /// Asks it to end, which drains and unmounts. Returns what it said.
     #[track_caller]
-    pub(crate) fn stop(mut self) {
+    pub(crate) fn stop(mut self) -> String {
         signal(self.child.id(), Signal::TERM);
         let code = self.ended();
         assert_eq!(code, Some(0), "{}", self.said());
         assert!(!is_mounted(&self.folder), "it has ended and left its mount");
+        self.said()
     }
 }
 

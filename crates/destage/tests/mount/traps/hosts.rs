@@ -2,9 +2,9 @@
 
 use super::has_python;
 use crate::cluster::Cluster;
-use crate::coherence::{Hosts, LONG, SHORT, local};
+use crate::coherence::{Hosts, LONG, SHORT, kept, local};
 use crate::etcd::{Etcd, How};
-use crate::harness::{PATIENCE, Scratch, eventually, output};
+use crate::harness::{PATIENCE, Scratch, eventually, output, seconds};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,9 @@ fn trap_07_appends_by_programs_on_two_hosts_lose_nothing() {
                 let mut log =
                     OpenOptions::new().append(true).create(true).open(path).expect("it opens");
                 for line in 0..APPENDS {
-                    writeln!(log, "host {host} line {line}").expect("it is appended");
+                    let line = format!("host {host} line {line}\n");
+                    // In one call, as a line of a log is.
+                    log.write_all(line.as_bytes()).expect("it is appended");
                 }
             });
         }
@@ -214,7 +216,7 @@ fn trap_10_locks_exclude_programs_on_other_hosts_and_a_wait_can_be_interrupted()
 
 #[test]
 fn trap_10_so_they_do_in_front_of_two_clients_of_a_cephfs() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::for_at_most(seconds(480));
     let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
     let Some(cluster) = Cluster::with_mounts(2) else { return };
     if !has_python() {
@@ -230,7 +232,7 @@ fn trap_10_so_they_do_in_front_of_two_clients_of_a_cephfs() {
 /// Programs that count by locks: one that reads what the other one has not brought yet loses a count.
 #[test]
 fn trap_10_what_is_changed_under_a_lock_is_seen_under_the_next_one() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::for_at_most(seconds(480));
     let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
     let Some((_origin, folders)) = local(&scratch, 2) else { return };
     if !has_python() {
@@ -259,6 +261,35 @@ for lock in (fcntl.flock, fcntl.lockf):
     });
     assert_eq!(fs::read_to_string(hosts.folders[1].join("count")).expect("it is there"), "320");
     hosts.stop();
+}
+
+/// Beside what others have changed, and what they have not: the server of CephFS sets anew when files were changed that an evicted
+/// client had open.
+#[test]
+fn trap_06_a_time_that_an_eviction_has_changed_makes_no_conflict() {
+    let scratch = Scratch::for_at_most(seconds(480));
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some(cluster) = Cluster::with_mounts(2) else { return };
+    let folders = [1, 2].map(|number| cluster.state.join(format!("mnt/{number}/evicted")));
+    fs::create_dir(&folders[0]).expect("a folder can be made");
+    let mut hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
+    fs::write(hosts.folders[0].join("file"), "theirs").expect("a file can be made");
+    // Not at the origin yet; what the first host wrote is.
+    let mut file = File::options();
+    let mut file = file.write(true).open(hosts.folders[1].join("file")).expect("it opens");
+    file.write_all(b"behind").and_then(|()| file.sync_all()).expect("it is written");
+    drop(file);
+    let place = folders[1].join("file");
+    assert_eq!(fs::read(&place).expect("it is there"), b"theirs");
+    let changed = || fs::metadata(&place).and_then(|found| found.modified()).expect("it is there");
+    let before = changed();
+    cluster.tell("evict 1");
+    eventually("the server sets the time anew", PATIENCE, || changed() != before);
+    hosts.lose(0);
+    let said = hosts.stop();
+    assert_eq!(fs::read(&place).expect("it is there"), b"behind", "{said}");
+    assert!(kept(&folders[1]).is_empty(), "{said}");
+    assert!(said.contains("that is no conflict"), "{said}");
 }
 
 /// Each has its own part, and no part goes back and forth: once they have looked at each other, neither needs anybody.
