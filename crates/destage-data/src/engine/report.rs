@@ -42,6 +42,7 @@ impl Engine {
         report.derived = Some(self.derived.report());
         report.once = Some(self.once.report());
         report.ended = self.report_ended();
+        report.absent = self.report_absent();
         let listening = self.freshness.listening();
         report.invalidation = Some(listening.report());
         report.warnings.extend(listening.warning());

@@ -38,6 +38,7 @@ struct TableSection {
     id: Option<String>,
     fields: BTreeMap<String, String>,
     required: Vec<String>,
+    writers: WritersWord,
     max_age: Option<String>,
     /// "refuse", "cached-copy" or "column NAME".
     ttl: Option<String>,
@@ -64,6 +65,15 @@ enum AckWord {
     #[default]
     Policy,
     Origin,
+}
+
+/// Who puts rows into a table, and changes them.
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum WritersWord {
+    #[default]
+    Destage,
+    Others,
 }
 
 #[derive(Deserialize)]
@@ -201,11 +211,13 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         }
     };
     let blind = section.blind;
+    let others_write = section.writers == WritersWord::Others;
     Ok(TableSettings {
         blind,
         ack_origin,
         triggers,
         trigger_sets,
+        others_write,
         max_age,
         copies_expire,
         ttl,
