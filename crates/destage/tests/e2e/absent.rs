@@ -157,7 +157,8 @@ fn survives_kills(scratch: &Scratch, database: &Database, seed: u64) {
         let writer = thread::spawn(move || {
             let mut acknowledged = Vec::new();
             for number in (round * 1_000..).take(count as usize) {
-                let command = ["HSET".into(), format!("labels:{number}:k"), "note".into(), "n".into()];
+                let command =
+                    ["HSET".into(), format!("labels:{number}:k"), "note".into(), "n".into()];
                 match client.try_call(&command) {
                     Ok(Reply::Int(1)) => acknowledged.push(number),
                     Ok(other) => panic!("{other:?}"),

@@ -12,6 +12,7 @@ use crate::change::Op;
 use crate::origins::{Keys, OriginError, Watermarks};
 use crate::schema::{Table, TableId};
 use destage_core::{Fault, Lsn, Time};
+use std::collections::BTreeSet;
 
 /// What stands in the way of a set that is to be begun.
 #[derive(Clone, Copy, Debug)]
@@ -136,8 +137,12 @@ impl Engine {
             return;
         }
         let Some(group) = self.overlay.get(lsn) else { return };
+        // A row that the group deletes as well was there before.
+        let mut deleted = BTreeSet::new();
         for change in overlay::changes(&self.schema, &group.bytes) {
-            if change.op == Op::Insert {
+            if change.op.removes() {
+                deleted.insert((change.table, change.key));
+            } else if change.op == Op::Insert && !deleted.contains(&(change.table, change.key)) {
                 self.absent.doubt(change.table, change.key);
             }
         }

@@ -128,6 +128,7 @@ fn a_row_that_is_made_while_the_keys_are_read_is_not_denied_once_it_left_the_cac
         script.send("HSET item:60 n 1");
         script.fetch(0);
         script.sync();
+        script.received();
         // The pages are older than the row.
         read_keys(&mut script, &[0, 1]);
         script.destage();
