@@ -2,9 +2,11 @@
 //! overwritten.
 
 use super::claims::Script;
+use super::command::encode;
 use super::options::Options;
 use super::shop::{self, ITEM};
 use super::{caught, number, run_all, sweep, with_domains, with_everything, with_sets};
+use crate::dml;
 use crate::engine::Io;
 use crate::engine::tests::sim::Sim;
 use crate::origins::OriginError;
@@ -191,13 +193,42 @@ fn what_the_origin_tells_of_others_is_known_and_what_it_may_have_missed_is_read_
 }
 
 #[test]
-fn an_invalidation_of_a_table_has_its_keys_read_anew() {
+fn an_invalidation_of_a_table_has_its_keys_read_anew_with_what_is_undecided() {
     let mut script = Script::keeping_keys();
     read_keys(&mut script, &[0, 1]);
-    script.send("DESTAGE INVALIDATE item:*\nDESTAGE INVALIDATE item:90");
+    assert_eq!(script.without_origin("HSET item:60 n 1"), ":1");
+    script.send("DESTAGE INVALIDATE item:*");
     script.sync();
     assert_eq!(script.known_items().0, "filling");
     read_keys(&mut script, &[0, 1]);
     assert_eq!(script.known_items().0, "ready");
     assert!(!script.engine.absent.is_absent(ITEMS, &shop::key_cells(0)));
+    assert!(!script.engine.absent.is_absent(ITEMS, &shop::key_cells(60)));
+    assert!(script.engine.absent.is_absent(ITEMS, &shop::key_cells(61)));
+}
+
+#[test]
+fn raw_sql_on_a_table_has_its_keys_read_anew_once_the_origin_has_decided_it() {
+    let mut script = Script::keeping_keys();
+    read_keys(&mut script, &[0, 1]);
+    let library = script.engine.connect_trusted().unwrap();
+    let dml = dml::encode("INSERT INTO item (id) VALUES (60)", &[], &[(ITEMS, None)]);
+    let execute = [
+        format!("*3\r\n$7\r\nDESTAGE\r\n$7\r\nEXECUTE\r\n${}\r\n", dml.len()).as_bytes(),
+        &dml,
+        b"\r\n",
+    ]
+    .concat();
+    let requests = [encode(&["MULTI".into()]), execute, encode(&["EXEC".into()])].concat();
+    script.engine.receive(script.now, library, &requests);
+    script.turn();
+    script.sync();
+    let key = shop::key_cells(60);
+    read_keys(&mut script, &[0, 1]);
+    assert_eq!(script.known_items().0, "filling", "the origin may not have it yet");
+    assert!(!script.engine.absent.is_absent(ITEMS, &key));
+    script.destage();
+    read_keys(&mut script, &[0, 1, 60]);
+    assert!(!script.engine.absent.is_absent(ITEMS, &key));
+    assert!(script.engine.absent.is_absent(ITEMS, &shop::key_cells(61)));
 }
