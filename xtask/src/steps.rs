@@ -358,7 +358,7 @@ mod tests {
         assert_eq!((steps.passed, steps.failed, steps.broken.len()), (111, 0, 0));
         let (_, mut fails) = says("exit 3");
         steps.beside(
-            |steps| drop(steps.check("beside", &mut fails)),
+            |steps| assert!(!steps.check("beside", &mut fails)),
             |steps| steps.tests_at_once(vec![result(1000, 1, 1), says("exit 4")], usize::MAX),
         );
         // One that dies before it reports anything counts as one.

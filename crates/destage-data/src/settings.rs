@@ -85,6 +85,8 @@ pub struct Settings {
     pub queries: Vec<QuerySettings>,
     /// What becomes of keys that name no row.
     pub unmapped: Unmapped,
+    /// The keys of all tables are kept, so that the origin is not asked for rows that it certainly does not have.
+    pub absent_filter: bool,
     /// The partition into ordering domains; empty for one domain over the whole origin.
     pub domains: Vec<DomainSettings>,
     /// Where to record what the core is told; `None` for nowhere.
@@ -161,6 +163,8 @@ pub struct UnsafeFlags {
     pub no_opaque_wait: bool,
     /// What a transaction has read, and what its rows refer to, is not told with its group.
     pub no_builds_on: bool,
+    /// Rows that are made here are not taken for rows that the origin may have.
+    pub forgetful_filter: bool,
     /// The servers of the log let go of what they hold before the origin has decided it.
     pub early_reclaim: bool,
     /// The owner of the log answers whether or not it is sure to own it still.
@@ -224,6 +228,7 @@ impl Default for Settings {
             mappings: Vec::new(),
             queries: Vec::new(),
             unmapped: Unmapped::default(),
+            absent_filter: false,
             domains: Vec::new(),
             record: None,
             run: None,

@@ -243,7 +243,8 @@ mod tests {
         assert!(blind.contains("written blind"), "{blind}");
         let left = told(schema(vec![key(1, 1, true), key(2, 0, false)]), false);
         assert!(left.ends_with("since it refers to other columns than the primary key"), "{left}");
-        let documents = Schema { one_row_groups: true, ..schema(Vec::new()) };
+        let mut documents = schema(Vec::new());
+        documents.one_row_groups = true;
         let mongo = told(documents, false);
         assert!(mongo.contains("MongoDB has no foreign keys"), "{mongo}");
     }

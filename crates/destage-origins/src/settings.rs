@@ -18,6 +18,8 @@ pub struct TableSettings {
     /// The columns of the written row that this table's triggers set, as the user declares it: they do nothing else, so
     /// `triggers` is empty.
     pub trigger_sets: Vec<String>,
+    /// Other programs make or change rows of the table.
+    pub others_write: bool,
     /// Cached rows are fetched again after this time, for what others change at the origin.
     pub max_age: Option<Span>,
     /// EXPIRE and its kin work on the table's keys: the cached copy expires and is fetched again, never the row.

@@ -1,5 +1,6 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
+mod absent;
 mod domains;
 mod ended;
 mod mount;
@@ -14,6 +15,7 @@ use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
 
+pub use absent::{AbsentReport, AbsentTable};
 pub use domains::{DomainReport, HaltReport};
 pub use ended::EndedReport;
 pub use mount::MountReport;
@@ -71,6 +73,9 @@ pub struct Report {
     /// Rows that end at a time of their own; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndedReport>,
+    /// What is known of rows that the origin does not have; absent where nothing is to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<AbsentReport>,
     /// A mounted folder; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountReport>,

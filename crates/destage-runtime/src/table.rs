@@ -2,8 +2,8 @@
 
 use crate::human::{bytes, count, percent, seconds};
 use crate::status::{
-    DerivedReport, InvalidationReport, Latencies, MountReport, OnceReport, PolicyReport,
-    ReplicasReport, Report, RequestsReport, TrackingReport, VolumeReport,
+    AbsentReport, AbsentTable, DerivedReport, InvalidationReport, Latencies, MountReport,
+    OnceReport, PolicyReport, ReplicasReport, Report, RequestsReport, TrackingReport, VolumeReport,
 };
 use crate::units::Interval;
 use std::fmt::Write;
@@ -57,6 +57,15 @@ pub(crate) fn render(report: &Report) -> String {
         let _ = writeln!(out, "\nkeys that clients hold");
         for (label, value) in self::tracking(tracking) {
             let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
+    if let Some(absent) = &report.absent {
+        let _ = writeln!(out, "\nrows that are not there");
+        for (label, value) in self::absent(absent) {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+        for table in absent.tables.iter().take(ABSENT_TABLES_MAX) {
+            let _ = writeln!(out, "  {:<24} {}", table.name, absent_table(table));
         }
     }
     if let Some(mount) = &report.mount {
@@ -155,6 +164,33 @@ fn tracking(tracking: &TrackingReport) -> Rows {
         ("invalidations", count(tracking.invalidations_total)),
         ("dropped, no room", count(tracking.dropped_total)),
     ]
+}
+
+/// Tables that are listed with what is known of their absent rows; JSON has all.
+const ABSENT_TABLES_MAX: usize = 100;
+
+fn absent(absent: &AbsentReport) -> Rows {
+    let tables = format!(
+        "{} ready, {} filling, {} off",
+        count(absent.ready),
+        count(absent.filling),
+        count(absent.off)
+    );
+    vec![
+        ("tables", tables),
+        ("keys", count(absent.keys)),
+        ("memory", format!("{} of {}", bytes(absent.bytes), bytes(absent.bytes_max))),
+        ("asked for all the same", format!("{:.2} %", absent.false_positive_rate * 100.0)),
+        ("not asked for", count(absent.answered_total)),
+    ]
+}
+
+fn absent_table(table: &AbsentTable) -> String {
+    let why = table.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+    match table.state.as_str() {
+        "off" => format!("off{why}"),
+        state => format!("{state}, {} keys, {}{why}", count(table.keys), bytes(table.bytes)),
+    }
 }
 
 fn mount(mount: &MountReport) -> Rows {

@@ -75,6 +75,7 @@ const GROUPS: &[Group] = &[
             "client-wait",
             "handshake-timeout",
             "unmapped",
+            "absent-filter",
             "spin",
             "read-only",
         ],

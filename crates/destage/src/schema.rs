@@ -197,6 +197,9 @@ impl Shown<'_> {
         if settings.blind {
             parts.push("written blind".into());
         }
+        if settings.others_write {
+            parts.push("other programs write to it (writers)".into());
+        }
         if let Some(age) = settings.max_age {
             parts.push(format!("copies are at most {} old (max_age)", Interval(age)));
         }
@@ -323,6 +326,7 @@ impl Shown<'_> {
             "triggers_set": table.class.sets.iter().map(set).collect::<Vec<_>>(),
             "ack_origin": settings.ack_origin,
             "blind": settings.blind,
+            "others_write": settings.others_write,
             "max_age_seconds": settings.max_age.map(Span::as_secs_f64),
             "copies_expire": settings.copies_expire,
             "ends_at": table.ttl.as_ref().map(|ttl| &table.columns[ttl.column].name),

@@ -85,6 +85,15 @@ where
     }
 }
 
+/// `--absent-filter`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AbsentFilter {
+    /// Nothing is known of rows that are not there.
+    None,
+    /// The keys of all tables are.
+    Keys,
+}
+
 /// One word of `--unmapped`.
 #[derive(Clone, Debug)]
 pub(crate) enum UnmappedWord {

@@ -143,6 +143,11 @@ impl Engine {
             changed
         };
         self.note_changes(changed);
+        if !self.absent.is_off() {
+            let mut writer = self.log.take_group();
+            self.note_keys(writer.finish());
+            self.log.give_back(writer);
+        }
         let bytes = self.log.bytes();
         let on = change::builds_on(bytes);
         let spread = self.domains.partition().of_group(&self.schema, bytes);

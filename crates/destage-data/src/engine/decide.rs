@@ -133,6 +133,7 @@ impl Engine {
         };
         match self.transaction_of(&active.command, root) {
             Ok((sent, groups)) => {
+                self.note_unparked_keys(&groups);
                 self.jobs.push(Io::Unpark { parked: sent.lsns.clone(), groups });
                 active.sent = Some(sent);
                 self.decisions.go_on(active);

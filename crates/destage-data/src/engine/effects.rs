@@ -90,6 +90,9 @@ impl Engine {
 
     pub(super) fn park(&mut self, lsn: Lsn, domain: DomainId, depends_on: Option<Lsn>, keep: bool) {
         let because = |why: String| OriginError::new(Fault::Rejected, why);
+        if depends_on.is_none() {
+            self.doubt_keys(lsn);
+        }
         let reason = match depends_on {
             Some(parked) => because(format!("builds on the rejected write {}", parked.0)),
             None => {

@@ -1,6 +1,6 @@
 //! What the core wants loaded or dropped.
 
-use super::rows::Kind;
+use super::rows::{Kind, RowKey};
 use super::unknown::{HeldFetch, Place};
 use super::{Engine, FetchJob};
 use crate::schema::TableId;
@@ -27,14 +27,23 @@ impl Engine {
         let key: Box<[u8]> = self.rows.key(unit).into();
         let confirmed = self.domains.watermark(self.domain_of(table, &key));
         let row = (table, key);
-        // What a session says is not there need not be looked for, unless undecided changes are to be overlaid.
-        if self.watchers.assumes_any_absent()
-            && !self.overlay.is_chained(unit)
-            && self.watchers.is_assumed_absent(&row)
-        {
+        // What is known not to be there need not be looked for, unless undecided changes are to be overlaid.
+        if !self.overlay.is_chained(unit) && self.is_known_absent(&row) {
             return self.fetched_nothing(unit, table, &row.1);
         }
         self.jobs.fetch(FetchJob { unit, table, key: row.1, confirmed });
+    }
+
+    /// Whether the origin does not have a row, as a session says or as its keys tell.
+    fn is_known_absent(&mut self, row: &RowKey) -> bool {
+        if self.watchers.assumes_any_absent() && self.watchers.is_assumed_absent(row) {
+            return true;
+        }
+        let is_absent = self.absent.is_absent(row.0, &row.1);
+        if is_absent {
+            self.absent.note_answered();
+        }
+        is_absent
     }
 
     /// As if the origin had been asked for a row and had said that there is none.

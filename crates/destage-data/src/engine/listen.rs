@@ -11,8 +11,13 @@ impl Engine {
     /// may grow old until it is heard again.
     pub fn listening(&mut self, now: Time, tables: Option<Vec<TableId>>) {
         self.now = self.now.max(now);
-        let Some(tables) = tables else { return self.freshness.listening_mut().end() };
+        let Some(tables) = tables else {
+            let told = self.freshness.listening().tables().to_vec();
+            self.absent.set_deaf(&told, true);
+            return self.freshness.listening_mut().end();
+        };
         for table in self.freshness.listening_mut().begin(tables) {
+            self.absent.set_deaf(&[table], false);
             let dropped = self.changed_at_origin(table, None);
             self.freshness.listening_mut().dropped(dropped);
         }

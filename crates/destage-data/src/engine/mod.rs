@@ -5,6 +5,7 @@
 //! clients send ([`Engine::receive`]), carries out the [`Io`] it is given, reports completions, and calls
 //! [`Engine::tick`] when it has nothing more at hand.
 
+mod absent;
 mod access;
 mod acl;
 mod ask;
@@ -110,6 +111,7 @@ use crate::lookup::OwnerPlace;
 use crate::resp::RequestLimits;
 use crate::schema::Schema;
 use crate::settings::{Settings, TableSettings, UnsafeFlags};
+use absent::Absent;
 use asking::{Asking, PREFETCH_CLIENT};
 use decide::Decisions;
 pub use decide::{Asker, ParkedAnswer, ParkedCommand};
@@ -171,6 +173,8 @@ pub struct Engine {
     domains: Domains,
     /// For how long what is cached may be used, and what is new.
     freshness: Freshness,
+    /// What the origin does not have.
+    absent: Absent,
     sessions: Sessions,
     asking: Asking,
     /// Whom a change concerns.
@@ -263,6 +267,7 @@ impl Engine {
             unknown: Unknown::default(),
             domains: Domains::one(Partition::one(&schema), decided),
             freshness: Freshness::new(ages, Sweep::new(&schema)),
+            absent: Absent::new(settings, &schema, &config.tables),
             sessions: Sessions::new(
                 config.clients_max,
                 config.output_bytes_max,
@@ -303,6 +308,7 @@ impl Engine {
             self.sessions.next_timeout(),
             self.core.next_timeout(),
             self.freshness.next_timeout(),
+            self.absent.next_timeout(),
             self.domains.watermarks().all_due(self.core.decided()),
             self.unknown.next_timeout(),
             self.measured.next_timeout(),

@@ -299,6 +299,10 @@ impl Engine {
         result: Result<(Keys, Watermarks), OriginError>,
     ) {
         self.now = self.now.max(now);
+        let Some(result) = self.take_keys(request, result) else {
+            self.pump();
+            return self.run_ready();
+        };
         let Some((client, Job::Scan(scan))) = self.sessions.take_job(RequestId(request)) else {
             self.domains.unask(request);
             return self.undecided.structural_mut().unpin(request);

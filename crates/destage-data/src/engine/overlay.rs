@@ -160,6 +160,11 @@ impl Overlay {
         self.groups.get(lsn)
     }
 
+    /// The payloads of all groups that are not decided, and of some that are, oldest first.
+    pub(crate) fn undecided(&self) -> impl Iterator<Item = &[u8]> {
+        self.groups.iter().map(|(_, group)| &group.bytes[..])
+    }
+
     /// Drops groups that nobody needs any more.
     pub(crate) fn forget(&mut self, upto: Lsn) {
         self.groups.forget_while(|lsn, _| lsn <= upto);

@@ -24,6 +24,7 @@ impl Engine {
         }
         self.undecided.structural_mut().note(&self.schema, lsn, bytes);
         self.undecided.claims_mut().note(&self.schema, lsn, bytes);
+        self.note_keys(bytes);
         self.note_derived_group(lsn);
         self.note_cascade(lsn, bytes);
         // In between are groups of other domains, which are decided.

@@ -43,6 +43,7 @@ impl Engine {
         report.once = Some(self.once.report());
         report.tracking = Some(self.rows.tracking().report());
         report.ended = self.report_ended();
+        report.absent = self.report_absent();
         let listening = self.freshness.listening();
         report.invalidation = Some(listening.report());
         report.warnings.extend(listening.warning());

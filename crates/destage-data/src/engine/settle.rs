@@ -59,7 +59,13 @@ impl Engine {
                 }
                 self.refused(session, refusal);
             }
-            Answer::Now(..) | Answer::Later => {
+            // What the origin is known not to have is here at once: nobody comes back for the request.
+            Answer::Now(..) => {
+                session.settled = true;
+                session.put_back(raw);
+                session.asks_anew = true;
+            }
+            Answer::Later => {
                 session.waiting = Some(Waiting::Settling { request, raw: raw.into() });
             }
         }

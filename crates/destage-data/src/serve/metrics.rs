@@ -83,7 +83,7 @@ const SERVERS: [ServerMetric; 5] = [
 
 /// Every metric without labels.
 #[rustfmt::skip]
-const METRICS: [Metric; 34] = [
+const METRICS: [Metric; 40] = [
     Metric::gauge("destage_replicas_copies", "So many servers hold a write before it is acknowledged", |r| r.replicas.as_ref().map(|l| l.copies as f64)),
     Metric::gauge("destage_replicas_ready", "Servers of the log that take writes", |r| r.replicas.as_ref().map(|l| l.servers_ready as f64)),
     Metric::gauge("destage_replicas_owned", "1 while this server owns the log", |r| r.replicas.as_ref().map(|l| flag(l.owned_here))),
@@ -113,6 +113,12 @@ const METRICS: [Metric; 34] = [
     Metric::gauge("destage_ended_rows_kept", "Rows that have ended and to which rows of other tables refer", |r| r.ended.as_ref().map(|e| e.kept as f64)),
     Metric::gauge("destage_ended_rows_undeleted", "Rows that have ended and are still there although their deletion was carried out", |r| r.ended.as_ref().map(|e| e.undeleted as f64)),
     Metric::counter("destage_ended_rows_refused_total", "Deletions of rows that had ended which the origin refused", |r| r.ended.as_ref().map(|e| e.refused_total as f64)),
+    Metric::gauge("destage_absent_tables_ready", "Tables whose keys are all known", |r| r.absent.as_ref().map(|a| a.ready as f64)),
+    Metric::gauge("destage_absent_tables_filling", "Tables whose keys are being read", |r| r.absent.as_ref().map(|a| a.filling as f64)),
+    Metric::gauge("destage_absent_keys", "Keys known of all tables", |r| r.absent.as_ref().map(|a| a.keys as f64)),
+    Metric::gauge("destage_absent_bytes", "Memory of these keys", |r| r.absent.as_ref().map(|a| a.bytes as f64)),
+    Metric::gauge("destage_absent_false_positive_ratio", "Share of absent rows for which the origin is asked all the same, of the table with the largest", |r| r.absent.as_ref().map(|a| a.false_positive_rate)),
+    Metric::counter("destage_absent_answers_total", "Rows for which the origin was not asked, since it certainly does not have them", |r| r.absent.as_ref().map(|a| a.answered_total as f64)),
     Metric::gauge("destage_invalidation_tables", "Tables of which the origin tells what others change", |r| r.invalidation.as_ref().map(|i| i.tables as f64)),
     Metric::gauge("destage_invalidation_listening", "Whether the origin is heard telling it", |r| r.invalidation.as_ref().map(|i| flag(i.listening))),
     Metric::counter("destage_invalidation_notifications_total", "Notifications of changes by others", |r| r.invalidation.as_ref().map(|i| i.notifications_total as f64)),
@@ -129,11 +135,14 @@ mod tests {
     #[test]
     fn what_a_report_speaks_of_is_exported_with_its_help_and_nothing_else_is() {
         let text = Exporter::new(EXPORTS).render(&Report::default());
-        for family in ["derived", "ended", "once", "invalidation", "domain", "halted", "replica"] {
+        for family in
+            ["absent", "derived", "ended", "once", "invalidation", "domain", "halted", "replica"]
+        {
             assert!(!text.contains(&format!("destage_{family}")), "{family} in {text}");
         }
         assert!(text.contains("destage_policy_info{"), "{text}");
         let mut report = Report {
+            absent: Some(Default::default()),
             derived: Some(Default::default()),
             once: Some(Default::default()),
             tracking: Some(Default::default()),

@@ -4,8 +4,8 @@ use crate::error::CliError;
 use crate::server::RecordArgs;
 use crate::tls::TlsArgs;
 use crate::values::{
-    Admin, UnmappedWord, admin, all_unmapped, bytes, interval, listen, password, size, staleness,
-    unmapped,
+    AbsentFilter, Admin, UnmappedWord, admin, all_unmapped, bytes, interval, listen, password,
+    size, staleness, unmapped,
 };
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
@@ -294,6 +294,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "reject", value_delimiter = ',', value_parser = unmapped, value_name = "CHOICE")]
     unmapped: Vec<UnmappedWord>,
 
+    /// Rows that do not exist: the origin is asked for each that is not cached (none), or the keys of all tables are read at the
+    /// start, and the origin is not asked for a key that is certainly not among them (keys). For tables into which no other
+    /// program puts rows; writers = "others" in a table's section says which are not.
+    #[arg(long, value_enum, default_value = "none", value_name = "CHOICE")]
+    absent_filter: AbsentFilter,
+
     /// Settings from a file: the flags' names without dashes in front as keys, [table.NAME] sections, [[string]], [[set]], [[zset]]
     /// and [[hash]] sections that map keys to tables, [[query]] sections, and [[domain]] sections. Flags and environment override it.
     #[arg(long, value_name = "FILE")]
@@ -476,6 +482,7 @@ impl ServeArgs {
             mappings: Vec::new(),
             queries: Vec::new(),
             unmapped: all_unmapped(self.unmapped)?,
+            absent_filter: self.absent_filter == AbsentFilter::Keys,
             domains: Vec::new(),
             record: self.record.settings(),
             run: self.run,
@@ -491,6 +498,7 @@ impl ServeArgs {
                 one_watermark: self.unsafe_one_watermark,
                 no_opaque_wait: false,
                 no_builds_on: false,
+                forgetful_filter: false,
                 early_reclaim: self.unsafe_early_reclaim,
                 no_log_lease: self.unsafe_no_log_lease,
             },

@@ -38,6 +38,7 @@ struct TableSection {
     id: Option<String>,
     fields: BTreeMap<String, String>,
     required: Vec<String>,
+    writers: WritersWord,
     max_age: Option<String>,
     defaults: DefaultsWord,
     /// "refuse", "cached-copy" or "column NAME".
@@ -84,6 +85,15 @@ enum JudgeWord {
     #[default]
     Origin,
     Ask,
+}
+
+/// Who puts rows into a table, and changes them.
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum WritersWord {
+    #[default]
+    Destage,
+    Others,
 }
 
 #[derive(Deserialize)]
@@ -224,11 +234,13 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
     let blind = section.blind;
     let [ask_foreign_keys, ask_unique] =
         [section.fk, section.unique].map(|word| word == JudgeWord::Ask);
+    let others_write = section.writers == WritersWord::Others;
     Ok(TableSettings {
         blind,
         ack_origin,
         triggers,
         trigger_sets,
+        others_write,
         max_age,
         copies_expire,
         ttl,

@@ -79,6 +79,7 @@ fn warn(settings: &Settings) {
         no_builds_on: _,
         early_reclaim,
         no_log_lease,
+        forgetful_filter: _,
     } = settings.unsafe_flags;
     warn_of_controls(&[
         (no_fsync, "--unsafe-no-fsync", "a crash loses acknowledged writes"),

@@ -1,5 +1,6 @@
 //! The real binary before real databases, used by real clients. Tests are named as claims.
 
+mod absent;
 mod client_wait;
 mod clients;
 mod command_line;

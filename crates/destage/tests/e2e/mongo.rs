@@ -1,5 +1,6 @@
 //! Destage before MongoDB, which is FerretDB here: single-document updates, no transactions.
 
+mod absent;
 mod arrays;
 mod away;
 mod crash;

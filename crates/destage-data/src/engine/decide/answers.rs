@@ -4,7 +4,7 @@ use super::super::Engine;
 use super::ParkedCommand;
 use super::view::{in_short, shown};
 use crate::origins::{Applied, OriginError, ParkedGroup};
-use destage_core::{Fault, Time};
+use destage_core::{Fault, Lsn, Time};
 
 impl Engine {
     /// Everything parked was read, or not.
@@ -23,6 +23,8 @@ impl Engine {
     pub fn unparked(&mut self, now: Time, result: Result<Applied, OriginError>) {
         self.now = self.now.max(now);
         let (mut active, mut sent) = self.decisions.take_sent();
+        // What raw SQL among it has made, nobody tells.
+        self.forget_keys(&sent.tables, Lsn::ZERO);
         let is_skip = matches!(active.command, ParkedCommand::Skip(_));
         let refused = match result {
             // Someone has removed it by hand, which is what was asked for.

@@ -111,6 +111,11 @@ impl Decisions {
         self.active.take_if(|active| active.sent.is_none())
     }
 
+    /// Whether a decision's transaction is under way.
+    pub(in crate::engine) fn is_sent(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.sent.is_some())
+    }
+
     /// Takes the decision out whose transaction has come back, with that.
     pub(super) fn take_sent(&mut self) -> (Active, Sent) {
         let mut active = self.active.take().expect("one decision is under way");

@@ -8,7 +8,7 @@ use super::super::rows::dedup;
 use crate::collection::{Collection, CollectionId};
 use crate::resp::ReplyError;
 use crate::schema::TableId;
-use destage_core::UnitId;
+use destage_core::{Lsn, UnitId};
 
 impl Engine {
     /// Drops the rows that have reached their table's greatest age.
@@ -27,6 +27,10 @@ impl Engine {
     pub fn changed_at_origin(&mut self, table: TableId, keys: Option<&[Box<[u8]>]>) -> usize {
         self.note_derived_foreign(table);
         self.watchers.tell_unsure(&[table]);
+        match keys {
+            None => self.absent.forget(table, Lsn::ZERO),
+            Some(keys) => keys.iter().for_each(|key| self.absent.add(table, key)),
+        }
         let units = match keys {
             None => self.units_of_table(table),
             Some(keys) => self.units_of_rows(table, keys),
@@ -69,6 +73,8 @@ impl Engine {
     fn set_changed_at_origin(&mut self, id: CollectionId, owners: &[u8]) -> usize {
         let schema = self.schema.clone();
         let collection = schema.collection(id);
+        // Members may have come that are cached nowhere.
+        self.absent.forget(collection.table, Lsn::ZERO);
         let is_member = |unit: &UnitId| {
             let mut own = Vec::new();
             collection.split(self.rows.key(*unit), &mut own);

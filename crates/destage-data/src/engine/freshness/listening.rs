@@ -30,6 +30,16 @@ impl Listening {
         self.is_heard = false;
     }
 
+    /// The tables of which it tells, or did when it was last heard.
+    pub(in crate::engine) fn tables(&self) -> &[TableId] {
+        &self.tables
+    }
+
+    /// Whether it tells of a table.
+    pub(in crate::engine) fn tells_of(&self, table: TableId) -> bool {
+        self.tables.contains(&table)
+    }
+
     /// It has told so many changes.
     pub(in crate::engine) fn heard(&mut self, notifications: u64) {
         self.notifications += notifications;

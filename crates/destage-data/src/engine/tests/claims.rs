@@ -36,7 +36,21 @@ impl Script {
         more: impl FnOnce(&mut Schema),
         prepare: impl FnOnce(Engine) -> Engine,
     ) -> Self {
-        let options = Options { switches: false, ack_origin: false, ..Options::choose(0) };
+        Self::set(false, more, prepare)
+    }
+
+    /// The same where the keys of all tables are kept.
+    pub(super) fn keeping_keys() -> Self {
+        Self::set(true, |_| {}, |engine| engine)
+    }
+
+    fn set(
+        absent: bool,
+        more: impl FnOnce(&mut Schema),
+        prepare: impl FnOnce(Engine) -> Engine,
+    ) -> Self {
+        let chosen = Options::choose(0);
+        let options = Options { switches: false, ack_origin: false, absent, ..chosen };
         let mut settings = options.settings();
         settings.policy = destage_core::Policy::default();
         settings.pipeline_max = 100;

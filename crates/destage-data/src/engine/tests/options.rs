@@ -120,6 +120,8 @@ pub(super) struct Options {
     pub(super) parks_halted: bool,
     /// They park where they should halt.
     pub(super) unsafe_parks: bool,
+    /// The keys of all tables are known after a while.
+    pub(super) absent: bool,
     /// Clients send commands again that are carried out once, and segments leave the journal early.
     pub(super) once: Once,
 }
@@ -193,6 +195,7 @@ impl Options {
             unsafe_forgets_parents: false,
             parks_halted: false,
             unsafe_parks: false,
+            absent: false,
             once: Once::Never,
         }
     }
@@ -254,6 +257,7 @@ impl Options {
             policy,
             pipeline_max: rng.pick(&[1, 3, 10_000]),
             unsafe_flags: self.unsafe_flags,
+            absent_filter: self.absent,
             // Longer than writes wait here, so that what is refused is refused for another reason.
             client_wait: Span::from_secs(10),
             ..Settings::default()

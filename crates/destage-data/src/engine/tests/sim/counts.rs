@@ -43,6 +43,8 @@ pub(in crate::engine::tests) struct Counts {
     pub(in crate::engine::tests) again: u64,
     pub(in crate::engine::tests) carried: u64,
     pub(in crate::engine::tests) given_up: u64,
+    /// Rows for which the origin was not asked, as it certainly did not have them.
+    pub(in crate::engine::tests) absent: u64,
 }
 
 impl Counts {
@@ -74,5 +76,6 @@ impl Counts {
         self.again += other.again;
         self.carried += other.carried;
         self.given_up += other.given_up;
+        self.absent += other.absent;
     }
 }

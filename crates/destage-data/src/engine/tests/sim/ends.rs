@@ -56,6 +56,13 @@ impl Sim {
         }
     }
 
+    /// Counts the rows for which the origin was not asked. There is no other program here, so none is ever suspected.
+    pub(super) fn look_at_absent(&mut self) {
+        let report = self.engine.report_absent().unwrap_or_default();
+        self.counts.absent += report.answered_total;
+        assert_eq!(report.off, 0, "{:?}", report.tables);
+    }
+
     /// Ends the load, drains, and compares everything with everything.
     pub(in crate::engine::tests) fn finish(&mut self) {
         self.quiet = true;
@@ -72,6 +79,7 @@ impl Sim {
         let waiting: Vec<_> = self.clients.iter().filter(|client| client.is_waiting()).collect();
         assert!(waiting.is_empty(), "clients wait for ever: {waiting:?}");
         assert_eq!(self.engine.undecided(), 0, "not everything is destaged");
+        self.look_at_absent();
         let partition = self.engine.partition().clone();
         for domain in partition.ids() {
             let is_in = |lsn: &u64| {

@@ -28,6 +28,7 @@ impl Sim {
             assert!(self.options.rewind.is_some(), "stopped without a cause: {stopped:?}");
             self.flush_at_last();
         }
+        self.look_at_absent();
         self.life += 1;
         self.ticking = None;
         self.fetching.clear();
