@@ -135,7 +135,7 @@ impl Engine {
         access: Access,
     ) {
         let mut named;
-        let changed = if self.unknown.covers_tables() {
+        let changed = if self.undecided.unknown().covers_tables() {
             named = changed.to_vec();
             self.name_tables(&mut named);
             &named

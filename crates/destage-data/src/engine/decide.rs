@@ -52,7 +52,7 @@ impl Engine {
         units.all().for_each(|unit| self.overlay.park(unit, lsn, &shared));
         self.undecided.structural_mut().park(&self.schema, lsn, bytes);
         let covers = self.covered(bytes);
-        self.unknown.park(lsn, &covers);
+        self.undecided.unknown_mut().park(lsn, &covers);
         if !units.sets.is_empty() {
             self.core.handle(self.now, Input::Collective { units: &units.sets });
         }
@@ -242,7 +242,7 @@ impl Engine {
                 units.extend(sent.edited.all());
             }
             gone.push((*lsn, dedup(&units)));
-            self.unknown.unpark(*lsn);
+            self.undecided.unknown_mut().unpark(*lsn);
         }
         // Raw SQL that covers a table may have changed any row of it.
         let within = self.rows.units_of_tables(&sent.tables);

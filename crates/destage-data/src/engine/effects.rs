@@ -65,7 +65,7 @@ impl Engine {
 
     pub(super) fn forget(&mut self, upto: Lsn) {
         self.overlay.forget(upto);
-        self.unknown.forget(upto);
+        self.undecided.unknown_mut().forget(upto);
         let decided = self.core.decided();
         self.undecided.structural_mut().forget(decided);
         self.undecided.claims_mut().forget(decided);

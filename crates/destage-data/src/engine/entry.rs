@@ -47,7 +47,7 @@ impl Engine {
 
     /// Gives up what was held back for too long.
     pub(super) fn expire_held(&mut self) {
-        let late = self.unknown.take_late(self.now);
+        let late = self.undecided.unknown_mut().take_late(self.now);
         if late.is_empty() {
             return;
         }

@@ -80,7 +80,10 @@ impl Engine {
     /// The origin has decided more than before: what was held back for that goes on.
     pub(super) fn raw_sql_decided(&mut self) {
         let domains = &self.domains;
-        let decided = self.unknown.take_decided(|(domain, lsn)| lsn <= domains.watermark(domain));
+        let decided = self
+            .undecided
+            .unknown_mut()
+            .take_decided(|(domain, lsn)| lsn <= domains.watermark(domain));
         for fetch in decided {
             match fetch {
                 HeldFetch::Row(unit) => self.fetch(unit),

@@ -147,7 +147,6 @@ pub(crate) use sessions::TURN;
 use std::sync::Arc;
 use txn::Txn;
 use undecided::Undecided;
-use unknown::Unknown;
 use watchers::Watchers;
 
 /// The first ordering domain: the whole origin, unless the settings say otherwise.
@@ -167,8 +166,6 @@ pub struct Engine {
     overlay: Overlay,
     /// What else is known of that.
     undecided: Undecided,
-    /// What raw SQL makes unknown.
-    unknown: Unknown,
     /// How far the origin has come.
     domains: Domains,
     /// For how long what is cached may be used, and what is new.
@@ -264,7 +261,6 @@ impl Engine {
             rows: Rows::tracked(&schema, settings.tracking_keys_max),
             overlay: Overlay::new(decided),
             undecided: Undecided::default(),
-            unknown: Unknown::default(),
             domains: Domains::one(Partition::one(&schema), decided),
             freshness: Freshness::new(ages, Sweep::new(&schema)),
             absent: Absent::new(settings, &schema, &config.tables),
@@ -310,7 +306,7 @@ impl Engine {
             self.freshness.next_timeout(),
             self.absent.next_timeout(),
             self.domains.watermarks().all_due(self.core.decided()),
-            self.unknown.next_timeout(),
+            self.undecided.unknown().next_timeout(),
             self.measured.next_timeout(),
             self.watchers.next_timeout(),
             self.rows.tracking().next_timeout(self.now),

@@ -58,7 +58,7 @@ impl Engine {
 
     /// The unit that stands for all rows of a part.
     fn part_unit(&mut self, (table, domain): Part) -> UnitId {
-        let of_parts = self.unknown.part_table(|| self.rows.add_table(1));
+        let of_parts = self.undecided.unknown_mut().part_table(|| self.rows.add_table(1));
         let number = [table.0.to_le_bytes(), domain.0.to_le_bytes()].concat();
         let mut key = Vec::new();
         push_cell(&mut key, Cell::Value(&number));
@@ -67,13 +67,13 @@ impl Engine {
 
     /// Whether a unit's table is the one whose rows stand for parts of tables.
     pub(super) fn stands_for_tables(&self, table: TableId) -> bool {
-        self.unknown.is_part_table(table)
+        self.undecided.unknown().is_part_table(table)
     }
 
     /// How many units stand for parts of tables.
     #[cfg(test)]
     pub(super) fn part_units(&self) -> usize {
-        let table = self.unknown.known_part_table();
+        let table = self.undecided.unknown().known_part_table();
         table.map_or(0, |table| self.rows.units_of_tables(&[table]).len())
     }
 
@@ -105,11 +105,11 @@ impl Engine {
 
     /// The units of parts that a change of rows of these parts must name: of those that undecided or parked raw SQL covers.
     pub(super) fn covering_units(&mut self, parts: impl Iterator<Item = Part>) -> Vec<UnitId> {
-        if !self.unknown.covers_tables() {
+        if !self.undecided.unknown().covers_tables() {
             return Vec::new();
         }
         let covered: BTreeSet<Part> =
-            parts.filter(|&part| self.unknown.covers_part(part)).collect();
+            parts.filter(|&part| self.undecided.unknown().covers_part(part)).collect();
         covered.into_iter().map(|part| self.part_unit(part)).collect()
     }
 
@@ -162,7 +162,7 @@ impl Engine {
             let unit = self.rows.find_or_insert(*table, key);
             rows.push((unit, (*table, self.domain_of(*table, key))));
         }
-        let domain = self.unknown.cover(lsn, &rows, &covers.parts);
+        let domain = self.undecided.unknown_mut().cover(lsn, &rows, &covers.parts);
         let mut stale: Vec<UnitId> = rows.into_iter().map(|(unit, _)| unit).collect();
         if !covers.tables.is_empty() {
             stale.extend(self.units_within(covers));
@@ -187,10 +187,10 @@ impl Engine {
 
     /// The groups that cover a row, if anyone is to wait for them.
     fn covering(&self, unit: UnitId, table: TableId) -> impl Iterator<Item = Place> + use<'_> {
-        let is_on = !self.unknown.is_nothing_covered()
+        let is_on = !self.undecided.unknown().is_nothing_covered()
             && !self.config.unsafe_flags.in_force().no_opaque_wait;
         let part = is_on.then(|| (table, self.domain_of(table, self.rows.key(unit))));
-        part.into_iter().flat_map(move |part| self.unknown.covering(unit, part))
+        part.into_iter().flat_map(move |part| self.undecided.unknown().covering(unit, part))
     }
 
     pub(super) fn has_decided(&self, (domain, lsn): Place) -> bool {
@@ -218,9 +218,10 @@ impl Engine {
     /// Asks the origin for a page of keys, once it has decided what its table depends on.
     pub(super) fn ask_for_page(&mut self, request: u64, table: TableId, page: Io) {
         let mut open = None;
-        if !self.unknown.is_nothing_covered() {
+        if !self.undecided.unknown().is_nothing_covered() {
             let homes = self.partition().homes(table).into_iter();
-            let newest = homes.filter_map(|domain| self.unknown.newest_in((table, domain)));
+            let newest =
+                homes.filter_map(|domain| self.undecided.unknown().newest_in((table, domain)));
             open = newest.into_iter().find(|&place| !self.has_decided(place));
         }
         match open {
@@ -230,7 +231,7 @@ impl Engine {
     }
 
     pub(super) fn hold(&mut self, place: Place, fetch: HeldFetch) {
-        self.unknown.hold(place, self.now + self.config.client_wait, fetch);
+        self.undecided.unknown_mut().hold(place, self.now + self.config.client_wait, fetch);
         let request = self.asking.request_id(PREFETCH_CLIENT);
         let until = WaitFor::Decided;
         self.core.handle(self.now, Input::Wait { request, lsn: place.1, until });

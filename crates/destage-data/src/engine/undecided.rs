@@ -6,6 +6,7 @@
 use super::claims::Claims;
 use super::structural::Structural;
 use super::txn::{Beside, Staged};
+use super::unknown::Unknown;
 use crate::origins::OriginError;
 use crate::schema::TableId;
 use destage_core::{Access, ClientId, Lsn, UnitId};
@@ -73,6 +74,8 @@ pub(super) struct Undecided {
     cascades: BTreeMap<Lsn, Cascade>,
     structural: Structural,
     claims: Claims,
+    /// What raw SQL makes unknown.
+    unknown: Unknown,
 }
 
 /// Writes whose clients wait for the origin's word.
@@ -206,6 +209,16 @@ impl Undecided {
     /// The same, to be changed.
     pub(super) fn structural_mut(&mut self) -> &mut Structural {
         &mut self.structural
+    }
+
+    /// What raw SQL makes unknown.
+    pub(super) fn unknown(&self) -> &Unknown {
+        &self.unknown
+    }
+
+    /// The same, to be changed.
+    pub(super) fn unknown_mut(&mut self) -> &mut Unknown {
+        &mut self.unknown
     }
 
     /// Nothing is left, as it must be once everything is decided.
