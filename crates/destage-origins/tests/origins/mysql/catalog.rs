@@ -214,17 +214,12 @@ fn keys_that_fold_are_told_with_the_statements_that_change_them() {
          INSERT INTO parents VALUES ('x', 'y', 1); INSERT INTO children VALUES (1, 'x')",
     );
     let schema = database.origin().schema().unwrap();
-    let alone = reason(&schema, "alone");
-    assert!(alone.contains("utf8mb4_general_ci takes different spellings"), "{alone}");
-    database.sql(alone.split_once(". Run ").unwrap().1);
-    let parents = reason(&schema, "parents");
-    let (key, rest) = parents.split_once("Drop the foreign keys children.").unwrap();
-    assert!(key.contains("its key column a"), "{parents}");
-    let (key, rest) = rest.split_once(", run ").unwrap();
-    let (statements, _) = rest.split_once(", and make the foreign keys again").unwrap();
-    database.sql(&format!("ALTER TABLE children DROP FOREIGN KEY {key}"));
-    database.sql(statements);
-    database.sql("ALTER TABLE children ADD FOREIGN KEY (a) REFERENCES parents (a)");
+    for name in ["alone", "parents"] {
+        let reason = reason(&schema, name);
+        let (why, statements) = reason.split_once(". Run ").unwrap();
+        assert!(why.contains("utf8mb4_general_ci takes different spellings"), "{reason}");
+        database.sql(statements);
+    }
     let schema = database.origin().schema().unwrap();
     assert!(schema.unreachable.is_empty(), "{:?}", schema.unreachable);
     let parents = find(&schema, "parents");

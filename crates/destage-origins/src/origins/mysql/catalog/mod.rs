@@ -85,8 +85,8 @@ impl<'a> Builder<'a> {
             let of_part =
                 |part: &queries::IndexPart| attributes.iter().find(|a| a.name == part.column);
             let columns: Vec<&Attribute> = parts.filter_map(of_part).collect();
-            match unfold::advice(self.facts, &relation.name, &columns) {
-                Some(advice) => format!("{why}. {advice}"),
+            match unfold::statements(self.facts, &relation.name, &columns) {
+                Some(statements) => format!("{why}. Run {statements}"),
                 None => why,
             }
         })?;

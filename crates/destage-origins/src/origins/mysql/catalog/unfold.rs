@@ -4,16 +4,16 @@ use super::queries::{Attribute, Facts};
 use super::types;
 use std::collections::BTreeSet;
 
-/// What to run, in one line, so that the columns of a table can be a key: it changes those of them that fold, and what
-/// foreign keys tie to these. `None` if their collation is not what is in the way.
-pub(super) fn advice(facts: &Facts, table: &str, columns: &[&Attribute]) -> Option<String> {
+/// All statements, in one line, after which the columns of a table can be a key: those of them that fold, and what foreign
+/// keys tie to these. `None` if their collation is not what is in the way.
+pub(super) fn statements(facts: &Facts, table: &str, columns: &[&Attribute]) -> Option<String> {
     let folds = columns.iter().filter(|attribute| is_folded(attribute));
     let mut changed: BTreeSet<(&str, &str)> =
         folds.map(|attribute| (table, attribute.name.as_str())).collect();
     if changed.is_empty() {
         return None;
     }
-    let ties = tie(facts, &mut changed);
+    let is_tied = tie(facts, &mut changed);
     let mut tables: Vec<&str> = changed.iter().map(|(table, _)| *table).collect();
     tables.dedup();
     let statements = tables.iter().map(|table| {
@@ -25,12 +25,10 @@ pub(super) fn advice(facts: &Facts, table: &str, columns: &[&Attribute]) -> Opti
         format!("ALTER TABLE {} {}", quoted(table), parts.collect::<Vec<_>>().join(", "))
     });
     let statements = statements.collect::<Vec<_>>().join("; ");
-    Some(if ties.is_empty() {
-        format!("Run {statements}")
+    Some(if is_tied {
+        format!("SET foreign_key_checks = 0; {statements}; SET foreign_key_checks = 1")
     } else {
-        // MariaDB changes no column that is part of a foreign key.
-        let ties = ties.into_iter().collect::<Vec<_>>().join(", ");
-        format!("Drop the foreign keys {ties}, run {statements}, and make the foreign keys again")
+        statements
     })
 }
 
@@ -47,22 +45,25 @@ fn is_folded(attribute: &Attribute) -> bool {
     obstacle(attribute).is_some() && obstacle(&mended).is_none()
 }
 
-/// Adds the columns at the other ends of foreign keys, since both ends must have one collation. The names of these keys.
-fn tie<'a>(facts: &'a Facts, changed: &mut BTreeSet<(&'a str, &'a str)>) -> BTreeSet<String> {
-    let mut ties = BTreeSet::new();
+/// Adds the columns at the other ends of foreign keys; whether there are any. Both ends must have one collation.
+fn tie<'a>(facts: &'a Facts, changed: &mut BTreeSet<(&'a str, &'a str)>) -> bool {
+    let references = facts.references.iter();
+    let references = references.filter(|r| r.constraint.0 == r.parent_schema);
+    let ends: Vec<_> = references
+        .map(|r| {
+            let child = (r.constraint.1.as_str(), r.column.as_str());
+            [child, (r.parent.as_str(), r.parent_column.as_str())]
+        })
+        .collect();
     loop {
         let before = changed.len();
-        for reference in facts.references.iter().filter(|r| r.constraint.0 == r.parent_schema) {
-            let (_, table, name) = &reference.constraint;
-            let child = (table.as_str(), reference.column.as_str());
-            let parent = (reference.parent.as_str(), reference.parent_column.as_str());
-            if changed.contains(&child) || changed.contains(&parent) {
-                changed.extend([child, parent]);
-                ties.insert(format!("{table}.{name}"));
+        for ends in &ends {
+            if ends.iter().any(|end| changed.contains(end)) {
+                changed.extend(ends);
             }
         }
         if changed.len() == before {
-            return ties;
+            return ends.iter().flatten().any(|end| changed.contains(end));
         }
     }
 }
