@@ -163,7 +163,8 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
     database.sql(
         "CREATE TABLE keyless (id int); CREATE TABLE nullable (id int UNIQUE);
          CREATE TABLE cased (id varchar(9) NOT NULL UNIQUE) COLLATE utf8mb4_general_ci;
-         CREATE TABLE begun (id varbinary(9) NOT NULL, UNIQUE (id(3))); CREATE VIEW seen AS SELECT 1 AS id; CREATE SEQUENCE numbers;
+         CREATE TABLE begun (id varbinary(9) NOT NULL, UNIQUE (id(3)));
+         CREATE VIEW seen AS SELECT 1 AS id; CREATE SEQUENCE numbers;
          CREATE TABLE fast (id int PRIMARY KEY) ENGINE = MyISAM;
          CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING;
          CREATE TABLE folded (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY);
