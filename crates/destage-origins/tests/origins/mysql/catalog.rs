@@ -205,35 +205,6 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
 }
 
 #[test]
-fn keys_that_fold_are_told_with_the_statements_that_change_them() {
-    let Some(mut database) = Database::open("catalog_folding") else { return };
-    database.sql(
-        "CREATE TABLE parents (
-             a varchar(9) COLLATE utf8mb4_general_ci DEFAULT 'new' COMMENT 'the ''a''', b varchar(5) CHARACTER SET latin1,
-             n int, PRIMARY KEY (a, n, b));
-         CREATE TABLE children (
-             id int PRIMARY KEY, a varchar(9) COLLATE utf8mb4_general_ci, FOREIGN KEY (a) REFERENCES parents (a));
-         CREATE TABLE alone (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY);
-         INSERT INTO parents VALUES ('x', 'y', 1); INSERT INTO children VALUES (1, 'x')",
-    );
-    let schema = database.origin().schema().unwrap();
-    for name in ["alone", "parents"] {
-        let reason = reason(&schema, name);
-        let (why, statements) = reason.split_once(". Run ").unwrap();
-        assert!(why.contains("utf8mb4_general_ci takes different spellings"), "{reason}");
-        database.sql(statements);
-    }
-    let schema = database.origin().schema().unwrap();
-    assert!(schema.unreachable.is_empty(), "{:?}", schema.unreachable);
-    let parents = find(&schema, "parents");
-    assert_eq!(parents.key().iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["a", "n", "b"]);
-    assert!(find(&schema, "children").foreign_keys[0].exact);
-    let kept = "SELECT concat(COLUMN_DEFAULT, COLUMN_COMMENT) FROM information_schema.COLUMNS \
-                WHERE TABLE_SCHEMA = database() AND TABLE_NAME = 'parents' AND COLUMN_NAME = 'a'";
-    assert_eq!(database.text(kept).as_deref(), Some("'new'the 'a'"));
-}
-
-#[test]
 fn permissions_are_looked_at_before_the_first_write() {
     let Some(mut database) = Database::open("catalog_rights") else { return };
     let name = database.name().to_owned();

@@ -3,7 +3,6 @@
 mod defaults;
 mod queries;
 mod types;
-mod unfold;
 
 use super::connection::Connection;
 use crate::checks::{self, Check, Condition, Sql};
@@ -79,17 +78,7 @@ impl<'a> Builder<'a> {
                 return Err(format!("no permission; run GRANT {privilege} ON {table} TO the user"));
             }
         }
-        let key = self.key_of(relation, "PRIMARY", attributes).map_err(|why| {
-            let parts = self.facts.indexes.iter();
-            let parts = parts.filter(|part| part.table == relation.name && part.name == "PRIMARY");
-            let of_part =
-                |part: &queries::IndexPart| attributes.iter().find(|a| a.name == part.column);
-            let columns: Vec<&Attribute> = parts.filter_map(of_part).collect();
-            match unfold::statements(self.facts, &relation.name, &columns) {
-                Some(statements) => format!("{why}. Run {statements}"),
-                None => why,
-            }
-        })?;
+        let key = self.key_of(relation, "PRIMARY", attributes)?;
         if !key.is_empty() {
             return Ok(key);
         }

@@ -32,7 +32,6 @@ pub(super) struct Relation {
     pub(super) transactional: bool,
 }
 
-#[derive(Clone)]
 pub(super) struct Attribute {
     pub(super) name: String,
     /// The default as an expression.
@@ -50,7 +49,6 @@ pub(super) struct Attribute {
     pub(super) collation: String,
     pub(super) extra: String,
     pub(super) privileges: String,
-    pub(super) comment: String,
 }
 
 /// One column of an index.
@@ -135,7 +133,6 @@ fn attribute(row: &Texts) -> Attribute {
         collation: text(row, 12),
         extra: text(row, 13).to_ascii_lowercase(),
         privileges: text(row, 14),
-        comment: text(row, 15),
     }
 }
 
@@ -195,8 +192,7 @@ WHERE t.TABLE_SCHEMA = database() AND t.TABLE_TYPE <> 'SEQUENCE' AND t.TABLE_TYP
 const ATTRIBUTES: &str = "
 SELECT TABLE_NAME, COLUMN_NAME, COLUMN_DEFAULT, IS_NULLABLE, lower(DATA_TYPE), COLUMN_TYPE,
        CHARACTER_MAXIMUM_LENGTH, CHARACTER_OCTET_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE,
-       DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, PRIVILEGES,
-       COLUMN_COMMENT
+       DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, PRIVILEGES
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = database()
 ORDER BY TABLE_NAME, ORDINAL_POSITION";
 

@@ -122,7 +122,7 @@ pub(super) fn key_obstacle(attribute: &Attribute, ty: &ColumnType) -> Option<Str
         _ if attribute.charset != "utf8mb4" => wrong_charset(attribute),
         _ if attribute.collation.ends_with("_bin") => None,
         _ => Some(format!(
-            "its collation {} takes different spellings for one key; utf8mb4_bin does not",
+            "its collation {} takes different spellings for one key; declare it COLLATE utf8mb4_bin",
             attribute.collation
         )),
     }
