@@ -72,10 +72,9 @@ impl Absent {
             return false;
         };
         let whole = known.whole.as_ref();
-        let is_foreign = |key: &Box<[u8]>| {
+        let is_foreign = page.iter().any(|key| {
             known.doubted.contains(key) || whole.is_some_and(|keys| !keys.may_hold(key))
-        };
-        let is_foreign = page.iter().any(is_foreign);
+        });
         let grew = page.iter().fold(false, |grew, key| filling.keys.insert(key) | grew);
         if let Some(last) = page.last() {
             filling.after = Some(last.clone());

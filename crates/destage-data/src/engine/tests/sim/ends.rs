@@ -171,7 +171,7 @@ impl Sim {
             .keys()
             .flat_map(|&lsn| self.history.entry(lsn).changes.iter().map(|change| change.place))
             .collect();
-        assert!(engine.unknown.is_empty(), "raw SQL is remembered that is decided");
+        assert!(engine.undecided.unknown().is_empty(), "raw SQL is remembered that is decided");
         // What covers a table keeps whatever was dirty in it.
         let mut covering = self.origin.parked.keys().map(|&lsn| &self.history.entry(lsn).bytes);
         if !covering.any(|bytes| raw::covers_table(bytes) == Some(true)) {
