@@ -124,7 +124,7 @@ impl World {
             each_reply(text.as_bytes(), |one| {
                 if one.first() == Some(&b'>') {
                     self.seen += 1;
-                    if self.loses.is_some_and(|each| self.seen % each == 0) {
+                    if self.loses.is_some_and(|each| self.seen.is_multiple_of(each)) {
                         return;
                     }
                     let text = String::from_utf8_lossy(one);
@@ -399,7 +399,7 @@ fn the_results_of_queries_are_told_with_the_tables_that_they_depend_on() {
     let at = script.ios.iter().position(|io| matches!(io, Io::Query { .. })).unwrap();
     let Io::Query { job, .. } = script.ios.remove(at) else { unreachable!() };
     let answer =
-        crate::derived::Answer { json: b"[1]".to_vec().into(), watermarks: vec![(DOMAIN, Lsn(0))] };
+        crate::derived::Answer { json: b"[1]".to_vec(), watermarks: vec![(DOMAIN, Lsn(0))] };
     script.engine.queried(script.now, job, Ok(answer));
     script.turn();
     assert_eq!(told_to(&mut script, client), "$3\r\n[1]\r\n");
