@@ -95,7 +95,7 @@ impl Number {
 
     /// Without zeros at its end.
     fn bare(mut self) -> Self {
-        while self.digits != 0 && self.digits % 10 == 0 {
+        while self.digits != 0 && self.digits.is_multiple_of(10) {
             self.digits /= 10;
             self.exponent += 1;
         }

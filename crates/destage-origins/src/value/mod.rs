@@ -85,7 +85,7 @@ pub enum ColumnType {
     /// JSON in PostgreSQL's normal form: keys ordered by length, then bytes; the last of equal keys; `", "` and `": "`.
     Jsonb,
     /// An array of PostgreSQL of any dimensions, as PostgreSQL writes it.
-    Array(Box<ColumnType>),
+    Array(Box<Self>),
     /// MongoDB's `decimal`: finite, of at most 34 digits, with the scale given.
     Decimal128,
     /// A value of MongoDB, its arrays only or any but null: compact JSON, what JSON has no form for in relaxed Extended
