@@ -45,11 +45,7 @@ pub struct Unreachable {
     pub reason: String,
 }
 
-/// Why no key reaches a table that has none.
-pub(crate) const NO_KEY: &str =
-    "it has no primary key, and no unique index over columns that are NOT NULL and can be a key";
-
-/// A table with a primary key, or a unique index in its place.
+/// A table with a primary key.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Its place in the schema.

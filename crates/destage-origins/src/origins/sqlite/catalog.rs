@@ -7,7 +7,7 @@ use crate::contract::OriginError;
 use crate::defaults::Formula;
 use crate::origins::quote::{identifier, join};
 use crate::schema::{
-    Column, ColumnDefault, ForeignKey, NO_KEY, Schema, Table, TableId, Unique, Unreachable,
+    Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
 use crate::triggers::{self, Trigger, sqlite};
 use rusqlite::types::ValueRef;
@@ -95,14 +95,12 @@ impl Catalog<'_> {
         let sql_name = identifier(&listed.name);
         let mut table = Table::named(listed.name, sql_name);
         self.columns(&mut table, listed.is_strict)?;
-        let has_primary = table.key_len > 0;
-        if !has_primary && !self.take_unique_key(&mut table, &listed.sql)? {
-            return Ok(Err(NO_KEY.to_owned()));
+        if table.key_len == 0 {
+            return Ok(Err("it has no primary key".to_owned()));
         }
         let has_key_index = self.indexes(&mut table)?;
         let key = &table.columns[0];
-        if has_primary
-            && table.key_len == 1
+        if table.key_len == 1
             && !listed.without_rowid
             && !has_key_index
             && key.type_name.eq_ignore_ascii_case("INTEGER")
@@ -206,39 +204,6 @@ impl Catalog<'_> {
             }
         }
         Ok(has_key_index)
-    }
-
-    /// Puts the columns of a unique index in front, as the key: all of them NOT NULL and compared byte for byte; of several
-    /// indexes the shortest, then the first by name. Whether there is one.
-    fn take_unique_key(&self, table: &mut Table, sql: &str) -> Result<bool> {
-        // A column may be compared otherwise than its index is.
-        if sql.to_ascii_lowercase().contains("collate") {
-            return Ok(false);
-        }
-        let mut statement = self.connection.prepare(
-            "SELECT l.name FROM pragma_index_list(?1) AS l WHERE l.\"unique\" AND NOT l.partial \
-             AND NOT EXISTS (SELECT 1 FROM pragma_index_xinfo(l.name) AS x WHERE x.key = 1 \
-                 AND (x.cid < 0 OR x.coll <> 'BINARY' COLLATE NOCASE)) ORDER BY l.name",
-        )?;
-        let names = statement.query_map([&table.name], |row| row.get(0))?;
-        let mut keys: Vec<Vec<usize>> = Vec::new();
-        for name in names.collect::<Result<Vec<String>>>()? {
-            let (columns, _) = self.index_columns(&name)?;
-            let place = |name: &String| {
-                table.columns.iter().position(|c| c.name == *name && c.not_null && !c.generated)
-            };
-            keys.extend(columns.iter().map(place).collect::<Option<Vec<usize>>>());
-        }
-        let Some(key) = keys.into_iter().min_by_key(Vec::len) else { return Ok(false) };
-        let others = (0..table.columns.len()).filter(|at| !key.contains(at));
-        let order: Vec<usize> = key.iter().copied().chain(others).collect();
-        table.columns = order.iter().map(|&at| table.columns[at].clone()).collect();
-        table.key_len = key.len();
-        for column in &mut table.columns[..key.len()] {
-            column.structural = true;
-            column.default = ColumnDefault::None;
-        }
-        Ok(true)
     }
 
     /// The columns of an index, and whether it computes an expression.

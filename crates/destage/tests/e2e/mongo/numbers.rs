@@ -36,25 +36,6 @@ fn fields_of_type_double_are_incremented_and_kept_exactly_once() {
 }
 
 #[test]
-fn decimals_are_refused_before_a_server_that_holds_none() {
-    let scratch = Scratch::new();
-    let Some(ferret) = Ferret::start(&scratch) else { return };
-    let launch = before(&scratch, &ferret);
-    let path = scratch.join("destage.toml");
-    let settings = std::fs::read_to_string(&path).expect("the settings can be read");
-    let bills = "[table.bills]\nid = 'int'\nfields = { total = 'decimal', note = 'string' }\n";
-    std::fs::write(&path, format!("{settings}\n{bills}")).expect("the settings can be written");
-    let server = launch.start();
-    let refused = server.client().run("HSET bills:1 total 1.50");
-    for part in ["bills", "'total' is of type decimal", "FerretDB (version 1)"] {
-        assert!(refused.error().contains(part), "{refused:?}");
-    }
-    assert_eq!(server.client().run("HSET products:1 name x").int(), 1);
-    server.drain();
-    assert_eq!(ferret.count("bills"), 0);
-}
-
-#[test]
 fn an_increment_that_is_sent_again_by_a_token_is_done_once_by_every_policy() {
     let scratch = Scratch::new();
     let Some(ferret) = Ferret::start(&scratch) else { return };

@@ -135,50 +135,6 @@ fn a_parked_write_keeps_its_key() {
     });
 }
 
-const WITHOUT_PRIMARY_KEYS: &str = "
-CREATE TABLE parts (
-    n INTEGER, word NAME NOT NULL, place INTEGER NOT NULL, spare INTEGER UNIQUE, UNIQUE (place, word));
-CREATE TABLE names (word NAME NOT NULL, n INTEGER NOT NULL DEFAULT 0);
-CREATE UNIQUE INDEX names_word ON names (word);
-CREATE TABLE loose (word NAME , n INTEGER, UNIQUE (word));
-";
-
-#[test]
-fn rows_without_a_primary_key_are_reached_by_a_unique_index() {
-    let scratch = Scratch::new();
-    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
-    for (number, database) in databases.into_iter().flatten().enumerate() {
-        let database = database.with(WITHOUT_PRIMARY_KEYS);
-        database.execute("INSERT INTO names (word, n) VALUES ('old', 4), ('gone', 1)");
-        let launch = mapped::launch(&scratch, &database, &format!("data-{number}"), "");
-        let server = launch.start();
-        let mut client = server.client();
-        client.run("DESTAGE PAUSE").ok();
-        assert_eq!(client.run("HSET parts:7:x n 5 spare 1").int(), 2);
-        assert_eq!(client.run("HSET parts:8:x n 1").int(), 1);
-        assert_eq!(client.run("HINCRBY parts:7:x n 2").int(), 7);
-        assert_eq!(client.run("HDEL parts:7:x spare").int(), 1);
-        assert_eq!(client.run("HINCRBY names:old n 1").int(), 5);
-        assert_eq!(client.run("DEL names:gone parts:8:x").int(), 2);
-        assert!(client.run("HSET parts:7:x word y").is_error());
-        assert!(client.run("HGET loose:x n").error().contains("no unique index"));
-        assert!(client.run("DESTAGE NEXTID parts").is_error());
-        server.kill();
-        let server = launch.start();
-        let mut client = server.client();
-        assert_eq!(client.run("HGET parts:7:x n").int(), 7);
-        server.drain();
-        let held = database.rows("SELECT place, word, n, coalesce(spare, -1) FROM parts");
-        assert_eq!(held, [["7", "x", "7", "-1"]]);
-        assert_eq!(database.rows("SELECT word, n FROM names"), [["old", "5"]]);
-        client.run("DESTAGE INVALIDATE *");
-        assert_eq!(client.run("HGETALL parts:7:x").pairs().len(), 3);
-        assert_eq!(client.run("HGET names:old n").int(), 5);
-        assert_eq!(scan(&mut client, "parts:*", 3), ["parts:7:x"]);
-        assert_eq!(server.status()["destage"]["parked_groups"], 0);
-    }
-}
-
 #[test]
 fn documents_are_reached_by_their_id_as_it_is() {
     let scratch = Scratch::new();

@@ -9,12 +9,12 @@ use crate::checks::{self, Check, Condition, Sql};
 use crate::contract::OriginError;
 use crate::origins::quote::identifier;
 use crate::schema::{
-    Class, Column, ColumnDefault, ForeignKey, NO_KEY, Schema, Table, TableId, Unique, Unreachable,
+    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
 use crate::triggers::{self, Trigger, mariadb};
 use crate::value::ColumnType;
 use queries::{Attribute, CheckFacts, Facts, Reference, Relation, TriggerFacts};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// Reads the schema.
 pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
@@ -58,7 +58,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The columns of the primary key, or of a unique index in its place; or why no key reaches the table.
+    /// The primary key's columns, or why no key reaches the table.
     fn primary_key(&self, relation: &Relation) -> Result<Vec<&'a Attribute>, String> {
         match relation.kind.as_str() {
             "BASE TABLE" => {}
@@ -78,30 +78,10 @@ impl<'a> Builder<'a> {
                 return Err(format!("no permission; run GRANT {privilege} ON {table} TO the user"));
             }
         }
-        let key = self.key_of(relation, "PRIMARY", attributes)?;
-        if !key.is_empty() {
-            return Ok(key);
-        }
-        let unique = self.facts.indexes.iter().filter(|part| part.unique);
-        let unique = unique.filter(|part| part.table == relation.name);
-        let names: BTreeSet<&str> = unique.map(|part| part.name.as_str()).collect();
-        let keys = names.iter().filter_map(|name| self.key_of(relation, name, attributes).ok());
-        let keys = keys.filter(|key| key.iter().all(|attribute| !attribute.nullable));
-        // The first by name of the shortest ones.
-        keys.min_by_key(Vec::len).ok_or_else(|| NO_KEY.to_owned())
-    }
-
-    /// The columns of an index as a key, or why they cannot be one.
-    fn key_of(
-        &self,
-        relation: &Relation,
-        index: &str,
-        attributes: &'a [Attribute],
-    ) -> Result<Vec<&'a Attribute>, String> {
-        let is_of_it =
-            |part: &&queries::IndexPart| part.table == relation.name && part.name == index;
+        let is_primary =
+            |part: &&queries::IndexPart| part.table == relation.name && part.name == "PRIMARY";
         let mut key = Vec::new();
-        for part in self.facts.indexes.iter().filter(is_of_it) {
+        for part in self.facts.indexes.iter().filter(is_primary) {
             let Some(attribute) = attributes.iter().find(|a| a.name == part.column) else {
                 continue;
             };
@@ -119,7 +99,7 @@ impl<'a> Builder<'a> {
             }
             key.push(attribute);
         }
-        Ok(key)
+        if key.is_empty() { Err("it has no primary key".to_owned()) } else { Ok(key) }
     }
 
     fn table(&mut self, relation: &'a Relation, key: &[&'a Attribute]) {

@@ -8,12 +8,12 @@ mod types;
 use super::connection::Connection;
 use crate::contract::OriginError;
 use crate::schema::{
-    Class, Column, ColumnDefault, ForeignKey, NO_KEY, Schema, Table, TableId, Unique, Unreachable,
+    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
 };
 use crate::triggers::{self, Trigger, plpgsql};
 use defaults::Candidate;
 use destage_core::Fault;
-use queries::{Attribute, Constraint, Facts, Index, Relation, TriggerFacts};
+use queries::{Attribute, Constraint, Facts, Relation, TriggerFacts};
 use std::collections::HashMap;
 
 /// Reads the schema in one snapshot.
@@ -70,7 +70,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The numbers of the columns of the primary key, or of a unique index in its place; or why no key reaches the table.
+    /// The numbers of the primary key's columns, or why no key reaches the table.
     fn primary_key(&self, relation: &Relation) -> Result<Vec<i16>, String> {
         match relation.kind.as_str() {
             "v" | "m" => return Err("it is a view".to_owned()),
@@ -91,31 +91,14 @@ impl<'a> Builder<'a> {
             let table = &relation.sql_name;
             return Err(format!("no permission; run GRANT {privileges} ON {table} TO the user"));
         }
-        let is_primary = |c: &&Constraint| c.relation == relation.oid && c.kind == "p";
-        match self.facts.constraints.iter().find(is_primary) {
-            Some(key) => self.checked_key(relation.oid, &key.columns),
-            None => self.unique_key(relation.oid).ok_or_else(|| NO_KEY.to_owned()),
-        }
-    }
-
-    /// The columns of the shortest unique index that can be a key, the first by name of several.
-    fn unique_key(&self, relation: u32) -> Option<Vec<i16>> {
-        let is_not_null =
-            |number: &i16| self.attribute(relation, *number).is_some_and(|a| a.not_null);
-        let is_key = |index: &&Index| {
-            index.relation == relation
-                && !index.key.is_empty()
-                && index.key.iter().all(is_not_null)
-                && self.checked_key(relation, &index.key).is_ok()
-        };
-        let keys = self.facts.indexes.iter().filter(is_key);
-        keys.min_by_key(|index| (index.key.len(), &index.name)).map(|index| index.key.clone())
-    }
-
-    /// These columns as a key, or why they cannot be one.
-    fn checked_key(&self, relation: u32, numbers: &[i16]) -> Result<Vec<i16>, String> {
-        for number in numbers {
-            let Some(attribute) = self.attribute(relation, *number) else { continue };
+        let key = self
+            .facts
+            .constraints
+            .iter()
+            .find(|c| c.relation == relation.oid && c.kind == "p")
+            .ok_or_else(|| "it has no primary key".to_owned())?;
+        for number in &key.columns {
+            let Some(attribute) = self.attribute(relation.oid, *number) else { continue };
             let resolved = types::resolve(attribute, &self.facts.types);
             let obstacle = types::key_obstacle(&resolved, attribute.deterministic)
                 .or_else(|| attribute.generated.then_some("it is a generated column"));
@@ -124,7 +107,7 @@ impl<'a> Builder<'a> {
                 return Err(format!("its key column {name} ({type_name}) cannot be a key: {why}"));
             }
         }
-        Ok(numbers.to_vec())
+        Ok(key.columns.clone())
     }
 
     fn attribute(&self, relation: u32, number: i16) -> Option<&'a Attribute> {
