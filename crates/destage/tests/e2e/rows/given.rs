@@ -261,7 +261,7 @@ fn a_new_row_is_read_while_mariadb_is_away() {
 #[test]
 fn without_the_setting_a_new_row_waits_for_the_origin() {
     on_each(|launch, _| {
-        let launch = launch.with(&["--client-wait", "200ms"]);
+        let launch = launch.with(&["--client-wait", "10m"]);
         let path = launch.data().with_extension("toml");
         let settings = SETTINGS.replace("defaults = \"here\"", "defaults = \"origin\"");
         std::fs::write(&path, settings).expect("the settings can be written");
@@ -271,10 +271,15 @@ fn without_the_setting_a_new_row_waits_for_the_origin() {
         // SQLite has no UUIDs of its own.
         let id = "11111111-1111-4111-8111-111111111111";
         assert_eq!(client.run(&format!("HSET orders:1 note a public_id {id}")).int(), 2);
-        let reply = client.run("HGET orders:1 created_at");
-        assert!(reply.is_error(), "{reply:?}");
         assert_eq!(client.run("HGET orders:1 note").text(), "a");
+        let mut reader = server.client();
+        reader.send(&["HGET", "orders:1", "created_at"]).expect("it is sent");
+        eventually("the reader waits", PATIENCE, || server.status()["clients"]["waiting"] == 1);
+        let waited = now();
+        eventually("a second passes", PATIENCE, || now() > waited);
         client.run("DESTAGE RESUME").ok();
+        let shown = reader.receive().expect("it is answered").text();
+        assert!(seconds_of(&shown) > waited, "{shown}");
         assert_eq!(at_origin(&server, &["orders:1"]).len(), 1);
     });
 }
