@@ -432,42 +432,6 @@ fn a_start_without_etcd_ends_and_says_so() {
     launch.start().stop();
 }
 
-/// It is asked several times a second, by several threads.
-#[test]
-fn that_etcd_is_away_is_told_once_and_once_that_it_is_back() {
-    let scratch = Scratch::new();
-    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
-    let Some((_origin, folders)) = local(&scratch, 1) else { return };
-    let hosts = Hosts::start(&scratch, &folders, &etcd, "15s", &[]);
-    let file = hosts.folders[0].join("file");
-    fs::write(&file, "before").expect("a file can be made");
-    let told = |what: &str| hosts.said(0).matches(what).count();
-    // Whichever of its threads notices first.
-    let away = || {
-        let words = [
-            "the tokens cannot be read",
-            "the lease is not renewed",
-            "no lease",
-            "may not have been made",
-        ];
-        words.into_iter().map(&told).sum::<usize>()
-    };
-    let back = "etcd answers again";
-    let before = told(back);
-    for round in 1..=2 {
-        etcd.kill();
-        eventually("it is told", PATIENCE, || away() == round);
-        // By then it was asked to prolong the lease, and again and again for what it holds.
-        thread::sleep(seconds(6));
-        assert_eq!(away(), round, "{}", hosts.said(0));
-        etcd.again();
-        eventually("it is told", PATIENCE, || told(back) > before + round - 1);
-        fs::write(&file, "after").expect("it goes on");
-        assert_eq!(told(back), before + round, "{}", hosts.said(0));
-    }
-    hosts.stop();
-}
-
 /// With certificates, and with a user: who has neither is not let in.
 #[test]
 fn etcd_is_reached_by_tls_and_by_users() {
