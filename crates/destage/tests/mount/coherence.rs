@@ -60,11 +60,6 @@ impl Hosts {
         self.mounted[host].as_ref().map(Mounted::id).expect("it runs")
     }
 
-    /// What a host's mount said.
-    pub(crate) fn said(&self, host: usize) -> String {
-        self.mounted[host].as_ref().map(Mounted::said).expect("it runs")
-    }
-
     /// A host dies.
     pub(crate) fn lose(&mut self, host: usize) {
         self.mounted[host].take().expect("it runs").kill();
