@@ -60,11 +60,6 @@ impl Hosts {
         self.mounted[host].as_ref().map(Mounted::id).expect("it runs")
     }
 
-    /// What a host's mount said.
-    pub(crate) fn said(&self, host: usize) -> String {
-        self.mounted[host].as_ref().map(Mounted::said).expect("it runs")
-    }
-
     /// A host dies.
     pub(crate) fn lose(&mut self, host: usize) {
         self.mounted[host].take().expect("it runs").kill();
@@ -430,32 +425,6 @@ fn a_start_without_etcd_ends_and_says_so() {
     assert!(text.contains("no tokens from etcd at etcd://127.0.0.1"), "{text}");
     etcd.again();
     launch.start().stop();
-}
-
-/// It is asked several times a second, by several threads.
-#[test]
-fn that_etcd_is_away_is_told_once_and_once_that_it_is_back() {
-    let scratch = Scratch::new();
-    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
-    let Some((_origin, folders)) = local(&scratch, 1) else { return };
-    let hosts = Hosts::start(&scratch, &folders, &etcd, "15s", &[]);
-    let file = hosts.folders[0].join("file");
-    fs::write(&file, "before").expect("a file can be made");
-    let told = |what: &str| hosts.said(0).matches(what).count();
-    let (away, back) = ("does not answer", "etcd answers again");
-    let before = told(back);
-    for round in 1..=2 {
-        etcd.kill();
-        eventually("it is told", PATIENCE, || told(away) == round);
-        // By then it was asked to prolong the lease, and again and again for what it holds.
-        thread::sleep(seconds(6));
-        assert_eq!(told(away), round, "{}", hosts.said(0));
-        etcd.again();
-        eventually("it is told", PATIENCE, || told(back) > before + round - 1);
-        fs::write(&file, "after").expect("it goes on");
-        assert_eq!(told(back), before + round, "{}", hosts.said(0));
-    }
-    hosts.stop();
 }
 
 /// With certificates, and with a user: who has neither is not let in.
