@@ -156,7 +156,7 @@ impl Engine {
 
     /// A group with raw SQL has its place in the order of writes: nothing cached of what it covers is used any more.
     pub(super) fn make_unknown(&mut self, lsn: Lsn, covers: &Covers) {
-        self.note_covered_keys(covers, lsn);
+        self.absent.note_covered(covers, lsn);
         let mut rows: Vec<(UnitId, Part)> = Vec::with_capacity(covers.rows.len());
         for (table, key) in &covers.rows {
             let unit = self.rows.find_or_insert(*table, key);

@@ -91,6 +91,14 @@ impl Absent {
         }
         is_foreign
     }
+
+    /// Raw SQL may make any of these rows, until the origin has decided everything up to `lsn`.
+    pub(in crate::engine) fn note_covered(&mut self, covers: &Covers, lsn: Lsn) {
+        for (table, key) in &covers.rows {
+            self.add(*table, key);
+        }
+        covers.tables.iter().for_each(|&table| self.forget(table, lsn));
+    }
 }
 
 impl Engine {
@@ -113,16 +121,8 @@ impl Engine {
         for group in groups.iter() {
             self.note_keys(group.bytes);
             let covers = self.covered(group.bytes);
-            self.note_covered_keys(&covers, Lsn::ZERO);
+            self.absent.note_covered(&covers, Lsn::ZERO);
         }
-    }
-
-    /// Raw SQL may make any of these rows, until the origin has decided everything up to `lsn`.
-    pub(in crate::engine) fn note_covered_keys(&mut self, covers: &Covers, lsn: Lsn) {
-        for (table, key) in &covers.rows {
-            self.absent.add(*table, key);
-        }
-        self.forget_keys(&covers.tables, lsn);
     }
 
     /// Rows of these tables may have come to be, until the origin has decided everything up to `lsn`.
