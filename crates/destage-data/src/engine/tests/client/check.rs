@@ -94,9 +94,12 @@ impl Sim {
             Value::Error(_) => {}
             _ => {
                 let (high, answered) = watching.high.expect("WATCH was answered before");
-                let own = |lsn: &u64| Some(*lsn) == wrote;
+                // What went with a group is told of later than the group is at the origin: see below.
+                let others = |lsn: &u64| {
+                    Some(*lsn) != wrote && self.history.touches(*lsn, &watching.places)
+                };
                 let upto = wrote.unwrap_or(sent);
-                let changed = changes(high).into_iter().find(|lsn| *lsn <= upto && !own(lsn));
+                let changed = changes(high).into_iter().find(|lsn| *lsn <= upto && others(lsn));
                 assert_eq!(changed, None, "a watched row changed before it was done: {watching:?}");
                 let done = wrote.map_or(answered, |lsn| self.history.entry(lsn).stamp);
                 let turns = self.history.turns_from(&watching.places, answered + Span(1));
