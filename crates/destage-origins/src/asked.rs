@@ -3,6 +3,7 @@
 
 use crate::schema::{ForeignKey, Schema, Table, Unique};
 use crate::settings::TableSettings;
+use crate::value::ColumnType;
 use std::collections::BTreeMap;
 
 impl Schema {
@@ -117,7 +118,11 @@ impl Table {
         if self.class.opaque.is_some() {
             Some("triggers or rules may change the row first")
         } else if !unique.is_whole || unique.columns.is_empty() {
-            Some("it has a condition, expressions, or looks at the beginning of values")
+            Some(
+                "it has a condition, expressions or a collation of its own, or looks at the beginning of values",
+            )
+        } else if unique.columns.iter().any(|&at| self.columns[at].ty == ColumnType::Opaque) {
+            Some("it has a column whose values only the origin can compare")
         } else {
             None
         }
@@ -147,7 +152,6 @@ impl ForeignKey {
 mod tests {
     use super::*;
     use crate::schema::{Column, ColumnDefault, TableId};
-    use crate::value::ColumnType;
 
     fn table(name: &str, columns: usize) -> Table {
         let mut table = Table::named(name.into(), name.into());

@@ -165,13 +165,17 @@ impl Engine {
             GivenUp::Late => self.late(&session, &waiting),
         };
         self.measured.gave_up(1);
+        self.unpin_answers(&mut session);
         (session.settled, session.attempts) = (false, 0);
         match waiting {
             Waiting::Units { request, raw } | Waiting::Settling { request, raw } => {
                 self.core.handle(self.now, Input::Cancel { request });
                 self.fail_waiting(&mut session, &raw, error);
             }
-            Waiting::Holders { raw, .. } => self.fail_waiting(&mut session, &raw, error),
+            Waiting::Holders { request, raw, .. } => {
+                self.undecided.claims_mut().unpin(request.0);
+                self.fail_waiting(&mut session, &raw, error);
+            }
             Waiting::Lease { raw } => {
                 self.watchers.leave(client);
                 self.fail_waiting(&mut session, &raw, error);

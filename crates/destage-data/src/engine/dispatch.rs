@@ -45,6 +45,7 @@ impl Engine {
             self.ended_waiting(session);
             session.parents.clear();
             session.holders.clear();
+            self.unpin_answers(session);
         }
         let spec = match find(list) {
             Ok(spec) => spec,

@@ -114,6 +114,7 @@ impl Engine {
         let Some(mut session) = self.sessions.remove(client) else { return };
         self.unwatch(&mut session);
         self.untrack(&mut session);
+        self.unpin_answers(&mut session);
         self.end_redirects(client);
         if let Some(request) = session.pending_request() {
             self.core.handle(self.now, Input::Cancel { request });

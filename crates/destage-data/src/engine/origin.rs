@@ -263,10 +263,12 @@ impl Engine {
                     let answers =
                         answers.map(|(values, key)| (values.clone(), self.holder(&values, key)));
                     session.holders.extend(answers);
+                    session.pinned.push(request);
                     session.put_back(&raw);
                     session.asks_anew = true;
                 }
                 Err(error) => {
+                    self.undecided.claims_mut().unpin(request);
                     if *raw == *EXEC {
                         self.end_multi(&mut session);
                     }
@@ -277,7 +279,6 @@ impl Engine {
             }
             self.sessions.restore_answered(client, session);
         }
-        self.undecided.claims_mut().unpin(request);
         self.run_ready();
     }
 

@@ -344,9 +344,12 @@ impl Context<'_> {
                 table.name, column.name
             )))
         })?;
+        // Unique values are claimed until they are decided, and a claim is made of values.
+        let is_claimed =
+            table.asks_unique && table.uniques.iter().any(|unique| unique.columns.contains(&index));
         // Only exact sums come out the same however increments are grouped; the others are sent as values.
         let update = match old {
-            Some(_) if column.ty.is_exact() => Update::By(prepared.amount.clone()),
+            Some(_) if column.ty.is_exact() && !is_claimed => Update::By(prepared.amount.clone()),
             _ => Update::To(sum.clone()),
         };
         match prepared.verb {

@@ -104,6 +104,8 @@ pub(crate) struct Session {
     pub(super) parents: BTreeSet<RowKey>,
     /// What the origin has said of values that the next command gives to unique columns.
     pub(super) holders: BTreeMap<Values, Holder>,
+    /// The questions that were answered so: what was decided since they were asked is kept until the command has ended.
+    pub(super) pinned: Vec<u64>,
     /// How often the next command has asked for parts of a collection in vain.
     pub(crate) attempts: u32,
     /// Close once `ready` has been sent.

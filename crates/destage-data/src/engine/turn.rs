@@ -111,6 +111,7 @@ impl Engine {
         }
         if session.waiting.is_none() && !session.is_put_back {
             self.ended_waiting(&mut session);
+            self.unpin_answers(&mut session);
         }
         let has_more = !session.announced && !session.out.is_empty();
         let announced = has_more.then(|| session.announce(self.now));

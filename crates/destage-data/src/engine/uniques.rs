@@ -176,6 +176,16 @@ impl Engine {
         ))
     }
 
+    /// A command has ended, or nobody waits for it any more: what was decided since its questions were asked is not needed.
+    pub(super) fn unpin_answers(&mut self, session: &mut Session) {
+        for request in std::mem::take(&mut session.pinned) {
+            self.undecided.claims_mut().unpin(request);
+        }
+        if let Some(Waiting::Holders { request, .. }) = &session.waiting {
+            self.undecided.claims_mut().unpin(request.0);
+        }
+    }
+
     /// Has the origin asked which rows have values; the command is performed once more with the answers.
     pub(super) fn ask_for_holders(
         &mut self,

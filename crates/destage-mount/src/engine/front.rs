@@ -273,6 +273,11 @@ impl Front {
         std::mem::take(&mut self.mapped)
     }
 
+    /// It is to be looked at again.
+    pub(crate) fn is_mapped(&mut self, ino: Ino) {
+        self.mapped.insert(ino);
+    }
+
     /// What has landed: to be known before the origin is asked for its room.
     pub(crate) fn landed(&self) -> u64 {
         self.tree.landed

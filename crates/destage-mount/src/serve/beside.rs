@@ -46,7 +46,11 @@ pub(super) fn start(live: Arc<Live>, remembered: Remembered, period: Duration) -
     every("room", SPACE_EVERY, move || room.look_at_space())?;
     every("beside", period, move || {
         for ino in live.with(|front, _| front.take_mapped()) {
-            remembered.forget_pages(ino);
+            if live.shared().is_some_and(|shared| shared.sizes.are_asked(ino)) {
+                live.with(|front, _| front.is_mapped(ino));
+            } else {
+                remembered.forget_pages(ino);
+            }
         }
     })
 }

@@ -323,6 +323,10 @@ impl Serve for Live {
         if let Some(address) = self.admin_asked(&ask) {
             return answer.give(Ok(Answered::Data(address.clone().into_bytes())));
         }
+        let answer = match (self.shared(), &ask) {
+            (Some(shared), Ask::GetAttr { ino }) => shared.attributes_asked(*ino, answer),
+            _ => answer,
+        };
         self.begin(Pending { caller, ask, hints: Hints::default(), answer, ticket: None });
     }
 

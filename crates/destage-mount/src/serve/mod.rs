@@ -11,6 +11,7 @@ mod report;
 mod server;
 mod share;
 mod shared;
+mod sizes;
 mod start;
 
 use crate::kernel;

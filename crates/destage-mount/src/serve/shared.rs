@@ -4,6 +4,7 @@ use super::Event;
 use super::beside::Remembered;
 use super::live::Live;
 use super::locks::Locks;
+use super::sizes::Sizes;
 use crate::ask::{Answer, Answered, Ask, Errno, Ino};
 use crate::engine::{Covers, Pending, Ticket};
 use crate::tokens::{Holder, Tokens};
@@ -21,6 +22,7 @@ use std::time::Duration;
 pub(super) struct Shared {
     pub(super) tokens: Arc<Tokens>,
     pub(super) locks: Locks,
+    pub(super) sizes: Sizes,
     me: Weak<Live>,
     kernel: OnceLock<Remembered>,
     /// Requests of the kernel's page cache that wait, by their files: it holds on to the pages until they are answered.
@@ -69,6 +71,7 @@ impl Shared {
         Self {
             tokens,
             locks,
+            sizes: Sizes::default(),
             me,
             kernel: OnceLock::new(),
             paging: Mutex::default(),
@@ -101,6 +104,10 @@ impl Shared {
         }
         held.answer.give(held.answered);
         self.tokens.ended(AskId(held.ask.load(Ordering::Relaxed)));
+    }
+
+    pub(super) fn attributes_asked(&self, ino: Ino, answer: Box<dyn Answer>) -> Box<dyn Answer> {
+        self.sizes.ask(ino, answer, self.me.clone())
     }
 
     fn answer_held(&self) {

@@ -100,6 +100,25 @@ fn a_deletion_frees_a_value_before_the_origin_knows_and_while_it_is_told() {
 }
 
 #[test]
+fn a_value_that_is_set_and_destaged_while_a_question_is_answered_is_refused() {
+    let mut script = Script::serving(asks);
+    script.send("HSET item:0 u a");
+    script.fetch(0);
+    let asked = script.question().expect("it is asked");
+    let other = script.engine.connect().expect("there is room");
+    let first = std::mem::replace(&mut script.client, other);
+    assert_eq!(script.told_with("HSET item:2 u a", None), ":1\r\n");
+    script.destage();
+    // The answer is from before all that.
+    script.client = first;
+    script.engine.holders_found(script.now, asked, Ok(vec![None]));
+    script.turn();
+    script.settle();
+    let told = script.received().0;
+    assert!(told.contains("item:2 has a already"), "{told}");
+}
+
+#[test]
 fn nothing_is_written_where_the_origin_does_not_answer() {
     let mut script = Script::serving(asks);
     for commands in ["HSET item:0 u a", "MULTI\nHSET item:0 u a\nEXEC"] {

@@ -194,7 +194,11 @@ impl Catalog<'_> {
             if unique {
                 let of = |column: &String| table.columns.iter().position(|c| c.name == *column);
                 let found: Vec<usize> = columns.iter().filter_map(of).collect();
-                let is_whole = !partial && !expression && found.len() == columns.len();
+                // The question would compare by the columns' collations.
+                let is_whole = !partial
+                    && !expression
+                    && found.len() == columns.len()
+                    && !self.names_collation(&name)?;
                 table.uniques.push(Unique { name, columns: found, is_whole });
             }
             for (i, column) in table.columns.iter_mut().enumerate() {
@@ -204,6 +208,15 @@ impl Catalog<'_> {
             }
         }
         Ok(has_key_index)
+    }
+
+    /// Whether CREATE INDEX names a collation. A UNIQUE of the table's own has no such text.
+    fn names_collation(&self, index: &str) -> Result<bool> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT sql FROM sqlite_schema WHERE type = 'index' AND name = ?1")?;
+        let sql: Option<String> = statement.query_row([index], |row| row.get(0))?;
+        Ok(sql.is_some_and(|sql| sql.to_ascii_uppercase().contains("COLLATE")))
     }
 
     /// The columns of an index, and whether it computes an expression.

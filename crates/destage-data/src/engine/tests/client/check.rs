@@ -95,9 +95,8 @@ impl Sim {
             _ => {
                 let (high, answered) = watching.high.expect("WATCH was answered before");
                 // What went with a group is told of later than the group is at the origin: see below.
-                let others = |lsn: &u64| {
-                    Some(*lsn) != wrote && self.history.touches(*lsn, &watching.places)
-                };
+                let others =
+                    |lsn: &u64| Some(*lsn) != wrote && self.history.touches(*lsn, &watching.places);
                 let upto = wrote.unwrap_or(sent);
                 let changed = changes(high).into_iter().find(|lsn| *lsn <= upto && others(lsn));
                 assert_eq!(changed, None, "a watched row changed before it was done: {watching:?}");

@@ -63,6 +63,8 @@ fn name(ty: &Type) -> String {
 
 fn builtin(oid: u32, modifier: i32) -> ColumnType {
     match Type::from_oid(oid).as_ref().map(Type::kind) {
+        // Its text is none of an array's.
+        _ if oid == Type::INT2_VECTOR.oid() => ColumnType::Opaque,
         // The text of a bytea is not its bytes.
         Some(Shape::Array(element)) => match scalar(element.oid(), modifier) {
             ColumnType::Opaque | ColumnType::Bytes => ColumnType::Opaque,
