@@ -321,6 +321,7 @@ impl Engine {
         session.held.is_answered = true;
         let mut reply = Reply::new(&mut session.ready, session.protocol);
         (0..count).for_each(|_| reply.error(&error));
+        session.ready.append(&mut session.gated_pushes);
         self.measured.gave_up(count as u64);
         self.sessions.send(client);
         if self.sessions.get_mut(client).is_some_and(|session| !session.out.is_empty()) {

@@ -164,6 +164,7 @@ impl Engine {
                 }
                 self.untrack(session);
                 session.is_subscribed = false;
+                session.pushes.clear();
                 session.protocol = Protocol::V2;
                 session.name.clear();
                 (session.wrong_database, session.has_begun) = (None, false);

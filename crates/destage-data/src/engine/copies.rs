@@ -7,7 +7,7 @@
 use super::Engine;
 use super::prepared::Prepared;
 use super::queued::{Queued, data_commands, dmls};
-use crate::resp::{Code, Reply, ReplyError, count_replies, each_reply};
+use crate::resp::{Code, Protocol, Reply, ReplyError, count_replies, each_reply};
 use destage_core::{AtLimit, ClientId, Span};
 use destage_replicas_redis::Reach;
 
@@ -16,9 +16,11 @@ const SAY_NOTHING: [&[u8]; 4] = [b"-UNAVAILABLE ", b"-PENDING ", b"-NOAUTH ", b"
 /// So long is what is told instead of a reply, about, bytes.
 pub(super) const WITHHELD_BYTES: usize = 256;
 
-/// Whether this answers nothing: a copy that a client holds is old.
-fn is_told_unasked(one: &[u8]) -> bool {
-    one.first() == Some(&b'>') || one.starts_with(b"*3\r\n$7\r\nmessage\r\n")
+/// Whether this answers nothing: a copy that a client holds is old. A connection that takes such messages in RESP2 may ask for
+/// nothing of that form.
+fn is_told_unasked(one: &[u8], takes_messages: bool) -> bool {
+    let message = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n";
+    one.first() == Some(&b'>') || takes_messages && one.starts_with(message)
 }
 
 impl Engine {
@@ -106,13 +108,14 @@ impl Engine {
             self.sessions.cut_off(client, &mut session);
         } else {
             let (protocol, mut at) = (session.protocol, 0);
+            let takes_messages = session.is_subscribed && protocol == Protocol::V2;
             each_reply(&all, |one| {
                 at += one.len();
                 let mut reply = Reply::new(&mut session.ready, protocol);
                 // That of MULTI, which the first of its commands follows.
                 let is_of_multi = one == b"+OK\r\n" && all[at..].starts_with(b"+QUEUED\r\n");
                 if is_of_multi
-                    || is_told_unasked(one)
+                    || is_told_unasked(one, takes_messages)
                     || SAY_NOTHING.iter().any(|begin| one.starts_with(begin))
                 {
                     reply.raw(one);

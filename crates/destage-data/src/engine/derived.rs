@@ -367,10 +367,10 @@ impl Engine {
 
     /// Drops cached results, and those on their way; how many were cached.
     pub(super) fn drop_results(&mut self, names: &[Name]) -> i64 {
+        self.rows.tracking_mut().results_changed(None);
         let mut dropped = 0;
         for name in names {
             self.derived.versions_mut().drop(name.0, &name.1);
-            self.rows.tracking_mut().results_changed(None);
             let unit = self.cached(name).map(|cached| cached.unit);
             dropped += i64::from(unit.is_some());
             unit.into_iter().for_each(|unit| self.invalidate(unit));

@@ -318,6 +318,8 @@ impl Engine {
         if performed.is_ok() {
             // Before the command's own write takes effect: it may have read what was there.
             self.remember(session, prepared, all);
+            self.rows.tracking_mut().begin_command();
+            self.rows.tracking_mut().name_own(session.tracker, prepared.names());
         }
         // An error tells of what it met, too.
         session.lsn = session.lsn.max(observed);

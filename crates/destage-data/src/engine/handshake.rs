@@ -149,6 +149,8 @@ impl Engine {
     /// What HELLO does once it is known who the client is.
     pub(super) fn greeting(client: ClientId, session: &mut Session, then: HelloRest) {
         let HelloRest { protocol, name } = then;
+        // They are in the words of the protocol before this one.
+        session.out.append(&mut session.pushes);
         session.protocol = protocol;
         if let Some(name) = name {
             session.name = name.into();

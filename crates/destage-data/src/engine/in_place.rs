@@ -60,6 +60,8 @@ impl Engine {
             self.note_derived_row(prepared.key_list[0].0, &before, &after);
         }
         if open {
+            self.rows.tracking_mut().begin_command();
+            self.rows.tracking_mut().name_own(session.tracker, prepared.names());
             self.rows.tracking_mut().begin_own(session.tracker);
             let cells = self.rows.cells_mut(unit);
             patch(cells, &patches, prepared);

@@ -126,7 +126,10 @@ impl Context<'_> {
         } else {
             self.txn.delete(table, unit)
         }
-        self.forget_deadline(unit);
+        // The end of a row is a part of it: the commit sets that, also of a row that is made anew behind this.
+        if self.schema.table(table).ttl.is_none() {
+            self.forget_deadline(unit);
+        }
     }
 
     /// What TYPE says of a plain key that is there.

@@ -347,7 +347,9 @@ impl Session {
         if self.pushes.is_empty() || is_early {
             return false;
         }
-        if self.announced {
+        // What was answered otherwise keeps nothing back.
+        let is_ahead = !(self.held.is_answered && self.gated.is_empty());
+        if self.announced && is_ahead {
             self.gated_pushes.append(&mut self.pushes);
             return false;
         }

@@ -207,6 +207,9 @@ impl Engine {
 
     /// UNSUBSCRIBE [channel ...]
     pub(super) fn unsubscribe(&mut self, session: &mut Session, channels: &[&[u8]]) {
+        if session.protocol == Protocol::V2 {
+            session.out.append(&mut session.pushes);
+        }
         if channels.is_empty() {
             let channel = std::mem::take(&mut session.is_subscribed).then_some(CHANNEL);
             return confirm(session, b"unsubscribe", channel);

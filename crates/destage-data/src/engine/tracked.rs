@@ -42,13 +42,15 @@ impl Engine {
         }
     }
 
-    /// The same for the commands of a transaction.
+    /// The same for the commands of a transaction, which may be about to write.
     pub(super) fn remember_all(&mut self, session: &Session, queued: &[Queued], all: &[UnitId]) {
         if session.tracker.is_none() {
             return;
         }
         let mut rest = all;
+        self.rows.tracking_mut().begin_command();
         for prepared in data_commands(queued) {
+            self.rows.tracking_mut().name_own(session.tracker, prepared.names());
             let (units, later) = rest.split_at(prepared.key_list.len());
             rest = later;
             self.remember(session, prepared, units);
@@ -168,9 +170,10 @@ impl Engine {
     /// Lets clients know which of their copies are old. `own` is a client whose session is taken out.
     pub(super) fn tell_trackers(&mut self, mut own: Option<(ClientId, &mut Session)>) {
         if !self.rows.tracking().has_pending() {
-            return;
+            return self.rows.tracking_mut().forget_names();
         }
         self.tell_broadcasters(own.as_ref().map(|(client, session)| (*client, &**session)));
+        self.rows.tracking_mut().forget_names();
         for (id, told) in self.rows.tracking_mut().take_pending() {
             let Some(tracker) = self.rows.tracking().tracker(id) else { continue };
             if tracker.is_broken {
@@ -208,9 +211,12 @@ impl Engine {
             let user = session.and_then(limited);
             let may_read =
                 |name: &[u8]| user.as_ref().is_none_or(|user| user.reaches(Reach::Read, name));
+            let is_own = |name: &[u8], by: &Option<TrackerId>| {
+                *by == Some(id) && self.rows.tracking().has_named(name)
+            };
             let meant = names
                 .iter()
-                .filter(|(name, by)| *by != Some(id) && begins(tracker, name) && may_read(name));
+                .filter(|(name, by)| !is_own(name, by) && begins(tracker, name) && may_read(name));
             told.extend(meant.map(|(name, _)| (id, name.clone())));
         }
         let all: Vec<TrackerId> = if changed.all {

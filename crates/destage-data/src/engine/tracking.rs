@@ -19,6 +19,8 @@ pub(crate) type TrackerId = u64;
 const NAMES_MAX: usize = 10_000;
 /// What an entry takes besides its key and its name, bytes.
 const ENTRY_BYTES: usize = 112;
+/// Most bytes of entries, on average.
+const BYTES_EACH: usize = 1024;
 /// What depends on tables that nobody names stands under this number, which no table has.
 const ANY_TABLE: TableId = TableId(u16::MAX);
 
@@ -112,10 +114,16 @@ pub(super) struct Tracking {
     bytes: usize,
     /// Where the search for an entry to drop goes on.
     hand: Option<Entry>,
-    /// What is held until a time at most.
+    /// What is held until a time at most, which is the earliest that was asked for.
     deadlines: BTreeSet<(Time, RowKey)>,
+    held_until: BTreeMap<RowKey, Time>,
     /// Whose write is being made visible.
     own: Option<TrackerId>,
+    /// The keys that writes have named since clients were told last, each with the newest of these commands. Whatever else shows
+    /// the same rows, its client is told of.
+    own_names: BTreeMap<Box<[u8]>, u64>,
+    /// The number of the command that is about to write.
+    command: u64,
     pending: BTreeMap<TrackerId, Told>,
     changed: Changed,
     told_total: u64,
@@ -217,7 +225,9 @@ impl Tracking {
         }
         self.keys += usize::from(!is_known_key);
         self.bytes += size;
-        while self.entries.len() > self.entries_max {
+        // Clients choose how long a name is, as far as there are several spellings.
+        let bytes_max = self.entries_max.saturating_mul(BYTES_EACH);
+        while self.entries.len() > self.entries_max || self.bytes > bytes_max {
             self.drop_one();
         }
     }
@@ -252,13 +262,32 @@ impl Tracking {
 
     /// What hangs on a row is held until this time at most.
     pub(super) fn hold_until(&mut self, at: Time, table: TableId, key: &[u8]) {
-        self.deadlines.insert((at, (table, key.into())));
+        let row: RowKey = (table, key.into());
+        if self.held_until.get(&row).is_some_and(|known| *known <= at) {
+            return;
+        }
+        if let Some(later) = self.held_until.insert(row.clone(), at) {
+            self.deadlines.remove(&(later, row.clone()));
+        }
+        self.deadlines.insert((at, row));
+    }
+
+    /// It is another, and nobody holds it until any time.
+    fn end_hold(&mut self, table: TableId, key: &[u8]) {
+        if self.held_until.is_empty() {
+            return;
+        }
+        let row: RowKey = (table, key.into());
+        if let Some(at) = self.held_until.remove(&row) {
+            self.deadlines.remove(&(at, row));
+        }
     }
 
     /// What is held no longer.
     pub(super) fn expire(&mut self, now: Time) {
-        while self.deadlines.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, (table, key))) = self.deadlines.pop_first() else { return };
+        while let Some((at, (table, key))) = self.deadlines.first().cloned()
+            && at <= now
+        {
             self.row_changed(table, &key);
         }
     }
@@ -274,9 +303,35 @@ impl Tracking {
 
 /// Changes.
 impl Tracking {
-    /// What changes until [`Tracking::end_own`] is this client's own write.
+    /// Another command is about to write.
+    pub(super) fn begin_command(&mut self) {
+        self.command += 1;
+    }
+
+    /// Its client, and keys that it names.
+    pub(super) fn name_own<'n>(
+        &mut self,
+        tracker: Option<TrackerId>,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) {
+        if tracker.and_then(|id| self.trackers.get(&id)).is_some_and(|one| one.noloop) {
+            self.own_names.extend(names.map(|name| (name.into(), self.command)));
+        }
+    }
+
+    /// Nobody is about to write.
+    pub(super) fn forget_names(&mut self) {
+        self.own_names.clear();
+    }
+
+    /// What changes until [`Tracking::end_own`] is this client's own write, as far as it has named it.
     pub(super) fn begin_own(&mut self, tracker: Option<TrackerId>) {
         self.own = tracker.filter(|id| self.trackers.get(id).is_some_and(|one| one.noloop));
+    }
+
+    /// Whether a write of its own has named this key.
+    pub(super) fn has_named(&self, name: &[u8]) -> bool {
+        self.own_names.contains_key(name)
     }
 
     /// What changes from now on is not.
@@ -295,6 +350,7 @@ impl Tracking {
                 self.changed = Changed { rows: BTreeMap::new(), all: true };
             }
         }
+        self.end_hold(table, key);
         if self.entries.is_empty() {
             return;
         }
@@ -302,8 +358,11 @@ impl Tracking {
         let of_row = self.entries.range(first..);
         let of_row = of_row.take_while(|entry| entry.table == table && *entry.key == *key);
         // Its own write does not end what a client holds: the next one of another client is to be told.
-        let found: Vec<Entry> =
-            of_row.filter(|entry| Some(entry.tracker) != self.own).cloned().collect();
+        let is_own = |entry: &Entry| {
+            Some(entry.tracker) == self.own
+                && self.own_names.get(&entry.name) == Some(&self.command)
+        };
+        let found: Vec<Entry> = of_row.filter(|entry| !is_own(entry)).cloned().collect();
         for entry in found {
             self.forget(&entry);
             self.tell(entry.tracker, entry.name);
@@ -316,12 +375,28 @@ impl Tracking {
             return;
         }
         let Some(table) = table else {
-            let results = self.entries.iter().filter(|entry| entry.key.is_empty());
-            let tables: BTreeSet<TableId> = results.map(|entry| entry.table).collect();
-            return tables.into_iter().for_each(|table| self.row_changed(table, &[]));
+            return self
+                .tables_of_results()
+                .into_iter()
+                .for_each(|table| self.row_changed(table, &[]));
         };
         self.row_changed(table, &[]);
         self.row_changed(ANY_TABLE, &[]);
+    }
+
+    /// The tables that results depend on which clients hold. Their entries are the first ones of their table.
+    fn tables_of_results(&self) -> Vec<TableId> {
+        let (mut tables, mut from) = (Vec::new(), Some(0));
+        while let Some(number) = from {
+            let (key, name) = (Box::default(), Box::default());
+            let first = Entry { table: TableId(number), key, name, tracker: 0 };
+            let Some(found) = self.entries.range(first..).next() else { break };
+            if found.key.is_empty() {
+                tables.push(found.table);
+            }
+            from = found.table.0.checked_add(1);
+        }
+        tables
     }
 
     /// A client holds a result that depends on a table; without one, on tables that nobody names.
@@ -424,10 +499,15 @@ mod tests {
         let own = Tracker { noloop: true, ..Tracker::of(ClientId(0)) };
         let mut tracking = tracking(10, &[own, Tracker::of(ClientId(0))]);
         tracking.remember(1, T, b"1", b"t:1");
+        // Of another key that shows the row it knows nothing.
+        tracking.remember(1, T, b"1", b"set");
+        tracking.begin_command();
+        tracking.name_own(Some(1), [&b"t:1"[..]].into_iter());
         tracking.begin_own(Some(1));
         tracking.row_changed(T, b"1");
         tracking.end_own();
-        assert_eq!(told(&mut tracking), []);
+        assert_eq!(told(&mut tracking), [(1, "set".to_owned())]);
+        tracking.begin_command();
         tracking.begin_own(Some(2));
         tracking.row_changed(T, b"1");
         assert_eq!(told(&mut tracking), [(1, "t:1".to_owned())]);

@@ -339,10 +339,10 @@ SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
        i.indisunique AND NOT i.indisprimary AS is_unique,
        i.indisvalid AND i.indexprs IS NULL AND i.indpred IS NULL AND i.indnkeyatts = i.indnatts
            AND NOT EXISTS (
-               SELECT FROM unnest(i.indkey::int2[], i.indcollation::oid[]) AS k (place, collation)
+               SELECT FROM unnest(i.indkey::int2[], i.indcollation::oid[]) AS k (place, coll)
                JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.place
                JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
-               WHERE k.collation <> a.attcollation OR 'citext' IN (t.typname, b.typname))
+               WHERE k.coll <> a.attcollation OR 'citext' IN (t.typname, b.typname))
            AS is_whole,
        array(SELECT k FROM unnest(i.indkey::int2[]) AS k WHERE k > 0) AS columns,
        array(SELECT d.refobjsubid::int2 FROM pg_depend d
