@@ -111,6 +111,9 @@ for line in sys.stdin:
         print('interrupted', flush=True)
     signal.alarm(0)
 ";
+        // Two hosts that make one file at the same moment are another matter.
+        let file = folder.join("locked");
+        File::options().append(true).create(true).open(file).expect("it can be made");
         let mut python = Command::new("python3");
         python.args(["-c", script]).current_dir(folder);
         python.stdin(Stdio::piped()).stdout(Stdio::piped());
