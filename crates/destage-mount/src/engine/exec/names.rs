@@ -4,6 +4,7 @@ use super::content::later;
 use super::{Context, Done, Outcome, check_name, opened};
 use crate::ask::{Answered, Errno, Ino, Kind, Make, Name, Stat};
 use crate::engine::generation;
+use crate::engine::needs::Stop;
 use crate::engine::record::{NameChange, Record};
 use crate::engine::tree::Tree;
 use crate::origin::Key;
@@ -18,7 +19,14 @@ impl Tree {
         mode: u32,
         open: Option<i32>,
     ) -> Outcome {
-        self.check_free(context, dir, name)?;
+        self.check_free(context, dir, name).map_err(|stop| match stop {
+            // Who opens a file takes one that is there, too. Another host may have made it since the kernel was told that there is
+            // none: it looks again, and asks by itself who may open that.
+            Stop::Errno(Errno::EXIST) if open.is_some_and(|flags| flags & libc::O_EXCL == 0) => {
+                Errno::STALE.into()
+            }
+            stop => stop,
+        })?;
         let (dir_key, parent) = self.dir(context, dir)?;
         let staged = context.hints.staged(make)?;
         let key = &staged.key;

@@ -38,6 +38,23 @@ fn what_others_do_in_a_directory_that_was_made_here_is_seen() {
     assert!(world.origin.tree().is_empty());
 }
 
+/// A file that another host has made since the kernel looked is opened, unless it must be a new one.
+#[test]
+fn a_file_that_is_there_already_is_looked_up_again_by_who_only_opens_it() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    make(&mut world, root, "log", Make::File);
+    let again =
+        |make, open| Ask::Make { dir: root, name: b"log"[..].into(), make, mode: 0o644, open };
+    for flags in [libc::O_RDWR, libc::O_RDWR | libc::O_CREAT, libc::O_WRONLY | libc::O_TRUNC] {
+        assert_eq!(world.ask(again(Make::File, Some(flags))).unwrap(), Err(Errno::STALE));
+    }
+    let new = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+    for ask in [again(Make::File, Some(new)), again(Make::File, None), again(Make::Dir, None)] {
+        assert_eq!(world.ask(ask).unwrap(), Err(Errno::EXIST));
+    }
+}
+
 /// What the origin said of a file is of no use once the file has changed and has gone there meanwhile.
 #[test]
 fn a_request_that_asked_the_origin_before_another_landed_asks_again() {

@@ -16,13 +16,12 @@ fn trap_07_appends_by_programs_on_two_hosts_lose_nothing() {
     let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
     let Some((origin, folders)) = local(&scratch, 2) else { return };
     let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
-    // Two hosts that make one file at the same moment are another matter.
-    File::create(hosts.folders[0].join("log")).expect("it can be made");
     std::thread::scope(|scope| {
         for (host, folder) in hosts.folders.iter().enumerate() {
             scope.spawn(move || {
                 let path = folder.join("log");
-                let mut log = OpenOptions::new().append(true).open(path).expect("it opens");
+                let mut log =
+                    OpenOptions::new().append(true).create(true).open(path).expect("it opens");
                 for line in 0..APPENDS {
                     let line = format!("host {host} line {line}\n");
                     // In one call, as a line of a log is.
@@ -39,6 +38,43 @@ fn trap_07_appends_by_programs_on_two_hosts_lose_nothing() {
         assert!(numbers.iter().copied().eq(0..APPENDS), "host {host}: {numbers:?}");
     }
     assert_eq!(log.lines().count(), 2 * APPENDS);
+}
+
+/// Two hosts make one file at the same moment: each has it, and of two that want a new one only one.
+#[test]
+fn files_that_two_hosts_make_at_the_same_moment_are_one() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 2) else { return };
+    let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
+    let barrier = std::sync::Barrier::new(2);
+    let at_once = |open: &(dyn Fn(&Path) -> std::io::Result<File> + Sync)| {
+        std::thread::scope(|scope| {
+            let both = [0, 1].map(|host| {
+                let (barrier, folder) = (&barrier, &hosts.folders[host]);
+                scope.spawn(move || {
+                    barrier.wait();
+                    open(folder)
+                })
+            });
+            both.map(|one| one.join().expect("it does not panic"))
+        })
+    };
+    for round in 0..40 {
+        let name = format!("any-{round}");
+        let opened = at_once(&|folder| {
+            OpenOptions::new().append(true).create(true).open(folder.join(&name))
+        });
+        for mut file in opened.map(|file| file.expect("it is there or made")) {
+            file.write_all(b"line\n").expect("it is written");
+        }
+        let content = fs::read(hosts.folders[0].join(&name)).expect("it is there");
+        assert_eq!(content, b"line\nline\n", "round {round}");
+        let name = format!("new-{round}");
+        let made = at_once(&|folder| File::create_new(folder.join(&name)));
+        assert_eq!(made.iter().filter(|file| file.is_ok()).count(), 1, "round {round}");
+    }
+    hosts.stop();
 }
 
 /// What the kernel remembers of a file's size another host's write makes wrong.
@@ -112,9 +148,6 @@ for line in sys.stdin:
         print('interrupted', flush=True)
     signal.alarm(0)
 ";
-        // Two hosts that make one file at the same moment are another matter.
-        let file = folder.join("locked");
-        File::options().append(true).create(true).open(file).expect("it can be made");
         let mut python = Command::new("python3");
         python.args(["-c", script]).current_dir(folder);
         python.stdin(Stdio::piped()).stdout(Stdio::piped());
