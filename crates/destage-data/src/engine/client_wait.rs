@@ -11,9 +11,8 @@
 use super::Engine;
 use super::command::{Category, EXEC, Spec, Verb, find};
 use super::copies::WITHHELD_BYTES;
-use super::key::format_key;
+use super::key::key_shown;
 use super::session::{Held, Job, Session, Waiting};
-use crate::cells::Reader;
 use crate::resp::{Args, Code, Reply, ReplyError, count_replies, parse};
 use destage_core::lease::Denied;
 use destage_core::{ClientId, Input, Lsn, Mode, UnitId};
@@ -361,11 +360,7 @@ impl Engine {
         let id = self.rows.get(unit).table;
         let table = self.schema.tables.get(usize::from(id.0));
         match table.filter(|table| table.part.is_none() && self.schema.plain != Some(id)) {
-            Some(table) => {
-                let mut key = Vec::new();
-                format_key(table, Reader::new(self.rows.key(unit)), &mut key);
-                String::from_utf8_lossy(&key).into_owned()
-            }
+            Some(table) => key_shown(table, self.rows.key(unit)),
             None => "what is asked for".to_owned(),
         }
     }

@@ -1,6 +1,6 @@
 //! CHECK constraints, judged before a write is acknowledged, as far as they are understood.
 
-use super::key::format_key;
+use super::key::key_shown;
 use super::rows::{Kind, Rows};
 use super::txn::Txn;
 use crate::cells::{Cell, Reader};
@@ -25,9 +25,7 @@ impl Txn {
             };
             let before = (before.kind == Kind::Row).then_some(before.cells);
             if let Some(check) = violated(table, before, row) {
-                let mut key = Vec::new();
-                format_key(table, Reader::new(rows.key(staged.unit)), &mut key);
-                let (key, check) = (String::from_utf8_lossy(&key), check.shown());
+                let (key, check) = (key_shown(table, rows.key(staged.unit)), check.shown());
                 return Err(format!(
                     "{key} would violate {check}: nothing was written; give values that fit"
                 ));

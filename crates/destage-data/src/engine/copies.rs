@@ -132,3 +132,17 @@ impl Engine {
         self.sessions.send(client);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_the_form_of_a_message_is_withheld() {
+        let message = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*1\r\n$1\r\nk\r\n";
+        let value = b"*3\r\n$7\r\nmessage\r\n$1\r\n1\r\n$1\r\n2\r\n";
+        assert!(is_told_unasked(message, true) && !is_told_unasked(message, false));
+        assert!(!is_told_unasked(value, true) && !is_told_unasked(value, false));
+        assert!(is_told_unasked(b">2\r\n$10\r\ninvalidate\r\n*-1\r\n", false));
+    }
+}

@@ -161,7 +161,7 @@ impl Engine {
         }
         if spec.category != Category::Server {
             let mut prepared = std::mem::take(&mut self.scratch.prepared);
-            let checked = prepared.read(&self.schema, spec, args);
+            let checked = prepared.read(&self.schema, spec, args, false);
             self.scratch.prepared = prepared;
             if let Err(message) = checked {
                 return self.fail(session, message);
@@ -194,7 +194,7 @@ impl Engine {
     ) {
         let (once, args) = Once::split(args);
         let mut prepared = std::mem::take(&mut self.scratch.prepared);
-        let read = prepared.read(&self.schema, spec, args);
+        let read = prepared.read(&self.schema, spec, args, session.tracker.is_some());
         let refused = || once.as_ref().and_then(|_| self.refuses_once(&prepared));
         match read.err().or_else(refused) {
             Some(message) => self.fail(session, message),

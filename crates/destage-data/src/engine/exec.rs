@@ -57,7 +57,7 @@ impl Engine {
         if !self.is_unchanged(session) {
             return self.not_done(session);
         }
-        let queued = self.read_queued(&multi.requests, session.attempts);
+        let queued = self.read_queued(&multi.requests, session);
         if let Some(refused) = multi.once.as_ref().and_then(|_| self.refuses_all_once(&queued)) {
             self.unwatch(session);
             return self.fail(session, refused);
@@ -88,7 +88,7 @@ impl Engine {
                 let queued = if self.schema.collections.is_empty() {
                     queued
                 } else {
-                    self.read_queued(&multi.requests, session.attempts)
+                    self.read_queued(&multi.requests, session)
                 };
                 self.exec_queued(client, session, multi, &queued, access, observed);
             }
@@ -148,7 +148,7 @@ impl Engine {
         observed: Lsn,
     ) {
         let multi = session.multi.take().expect("EXEC waits with its commands");
-        let queued = self.read_queued(&multi.requests, session.attempts);
+        let queued = self.read_queued(&multi.requests, session);
         self.exec_queued(client, session, multi, &queued, access, observed);
     }
 
@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn read_queued(&mut self, requests: &[Box<[u8]>], attempts: u32) -> Vec<Queued> {
+    pub(super) fn read_queued(&mut self, requests: &[Box<[u8]>], session: &Session) -> Vec<Queued> {
         self.sessions.worked(requests.iter().map(|raw| raw.len() + COMMAND_COST).sum::<usize>());
         let mut args = Args::default();
         let mut queued = Vec::with_capacity(requests.len());
@@ -247,9 +247,10 @@ impl Engine {
                 Category::Server => Queued::Echo(Some(list[1].to_vec())),
                 Category::Read | Category::Write => {
                     let mut prepared = Box::<Prepared>::default();
-                    let checked = prepared.read(&self.schema, spec, &list);
+                    let keeps_names = session.tracker.is_some();
+                    let checked = prepared.read(&self.schema, spec, &list, keeps_names);
                     checked.expect("the arguments were checked when they were queued");
-                    self.locate(&mut prepared, attempts);
+                    self.locate(&mut prepared, session.attempts);
                     Queued::Data(prepared)
                 }
             });

@@ -3,7 +3,7 @@
 //! Inside a table's name and inside the parts of a composite key, `:` is written `%3A`, and `%` is written `%25` where it would
 //! begin an escape. With one key column, everything after the first colon is the value, as it is.
 
-use crate::cells::{Cell, push_cell};
+use crate::cells::{Cell, Reader, push_cell};
 use crate::key_text::{decode, encode, show};
 use crate::mapping::Shape;
 use crate::resp::ReplyError;
@@ -164,6 +164,13 @@ fn table_names(schema: &Schema) -> String {
     }
 }
 
+/// A row's key as clients write it, for a message.
+pub(crate) fn key_shown(table: &Table, key: &[u8]) -> String {
+    let mut text = Vec::new();
+    format_key(table, Reader::new(key), &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// Writes a row's key as clients write it.
 pub(crate) fn format_key<'a>(
     table: &Table,
@@ -185,7 +192,7 @@ pub(crate) fn format_key<'a>(
 pub(crate) fn order_key(table: &Table, key: &[u8]) -> Vec<u8> {
     use crate::value::ColumnType;
     let mut out = Vec::with_capacity(key.len() + 8);
-    for (cell, column) in crate::cells::Reader::new(key).zip(table.key()) {
+    for (cell, column) in Reader::new(key).zip(table.key()) {
         let value = cell.value().unwrap_or_default();
         let number = match column.ty {
             ColumnType::Int { .. } => std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()),

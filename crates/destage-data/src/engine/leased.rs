@@ -144,7 +144,7 @@ impl Engine {
             (Category::Read | Category::Write, _) => {}
         }
         let mut prepared = Prepared::default();
-        if let Err(message) = prepared.read(&self.schema, spec, args) {
+        if let Err(message) = prepared.read(&self.schema, spec, args, session.tracker.is_some()) {
             return self.fail(session, message);
         }
         if let Err(denied) = self.take_leases(session, &prepared) {
@@ -154,7 +154,7 @@ impl Engine {
         let is_more = multi.bytes + raw.len() > self.config.limits.bytes_max
             || multi.requests.len() >= WRITES_MAX;
         let before = if self.is_kept(&multi) { &[][..] } else { &multi.requests };
-        let queued = self.read_queued(before, session.attempts);
+        let queued = self.read_queued(before, session);
         session.multi = Some(multi);
         if is_more && spec.category == Category::Write {
             let message = ReplyError::err(format!(
@@ -210,7 +210,7 @@ impl Engine {
         let kept = multi.ahead.take().filter(|_| is_kept);
         multi.requests.push(raw.into());
         let first = if is_kept { multi.requests.len() - 1 } else { 0 };
-        let queued = self.read_queued(&multi.requests[first..], session.attempts);
+        let queued = self.read_queued(&multi.requests[first..], session);
         multi.requests.pop();
         let (all, units) = self.queued_units(&queued);
         session.multi = Some(multi);

@@ -8,12 +8,12 @@
 use super::Engine;
 use super::builds_on::parent_key;
 use super::ended::has_ended;
-use super::key::format_key;
+use super::key::key_shown;
 use super::prepared::Trouble;
 use super::rows::{Kind, RowKey, dedup};
 use super::session::Session;
 use super::txn::{Txn, Update};
-use crate::cells::{Cell, Reader};
+
 use crate::change::Op;
 use crate::resp::ReplyError;
 use crate::schema::{ForeignKey, Table, TableId};
@@ -45,11 +45,7 @@ impl Engine {
         (unit, table, op, sets): (UnitId, TableId, Op, &[(usize, Update)]),
         unknown: &mut BTreeSet<RowKey>,
     ) -> Result<(), Trouble> {
-        let Some(row) = txn.row(&self.rows, unit) else { return Ok(()) };
-        let cells: Vec<Cell<'_>> = Reader::new(row).collect();
-        let before = self.rows.get(unit);
-        let before: Option<Vec<Cell<'_>>> = (op == Op::Update && before.kind == Kind::Row)
-            .then(|| Reader::new(before.cells).collect());
+        let Some((cells, before)) = txn.around(&self.rows, unit, op) else { return Ok(()) };
         let table = self.schema.table(table);
         for key in self.schema.foreign_keys_asked(table) {
             let is_set = op == Op::Insert || sets.iter().any(|(set, _)| key.columns.contains(set));
@@ -70,15 +66,24 @@ impl Engine {
 
     /// Whether a row is there that others refer to; `None` if it has to be asked for.
     fn is_parent_there(&self, session: &Session, txn: &Txn, named: &RowKey) -> Option<bool> {
-        let unit = self.rows.find(named.0, &named.1)?;
-        let is_sure = txn.changes_row(unit) || session.parents.contains(named);
-        if !is_sure && !self.core.is_ready(unit) {
-            return None;
-        }
+        let (unit, is_sure) = self.known_row(session, txn, named)?;
         let ended =
             |row: &&[u8]| self.schema.rows_end && has_ended(&self.schema, named.0, row, self.now);
         let is_there = txn.row(&self.rows, unit).filter(|row| !ended(row)).is_some();
         (is_there || is_sure).then_some(is_there)
+    }
+
+    /// A row that is here as it is now, and whether it was asked for, or is changed by the transaction itself; `None` if it has to
+    /// be fetched.
+    pub(super) fn known_row(
+        &self,
+        session: &Session,
+        txn: &Txn,
+        named: &RowKey,
+    ) -> Option<(UnitId, bool)> {
+        let unit = self.rows.find(named.0, &named.1)?;
+        let is_sure = txn.changes_row(unit) || session.parents.contains(named);
+        (is_sure || self.core.is_ready(unit)).then_some((unit, is_sure))
     }
 
     fn missing_parent(
@@ -88,13 +93,8 @@ impl Engine {
         key: &ForeignKey,
         (_, named): &RowKey,
     ) -> ReplyError {
-        let shown = |table: &Table, cells: &[u8]| {
-            let mut text = Vec::new();
-            format_key(table, Reader::new(cells), &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        };
         let parent = self.schema.table(key.parent);
-        let (row, missing) = (shown(table, self.rows.key(unit)), shown(parent, named));
+        let (row, missing) = (key_shown(table, self.rows.key(unit)), key_shown(parent, named));
         let columns: Vec<&str> =
             key.columns.iter().map(|&column| table.columns[column].name.as_str()).collect();
         ReplyError::err(format!(

@@ -91,6 +91,7 @@ pub(crate) struct Prepared {
     /// The keys as they were given, one after the other, and where each of them ends.
     names: Vec<u8>,
     name_ends: Vec<usize>,
+    keeps_names: bool,
     /// Columns asked for or to be cleared.
     pub(crate) columns: Vec<usize>,
     /// Columns to set, with their canonical values.
@@ -127,6 +128,7 @@ impl Default for Prepared {
             key_list: Vec::new(),
             names: Vec::new(),
             name_ends: Vec::new(),
+            keeps_names: false,
             columns: Vec::new(),
             values: Vec::new(),
             sets: Vec::new(),
@@ -160,6 +162,9 @@ impl Prepared {
 
     /// Keeps a key as it was given.
     pub(super) fn push_name(&mut self, key: &[u8]) {
+        if !self.keeps_names {
+            return;
+        }
         self.names.extend_from_slice(key);
         self.name_ends.push(self.names.len());
     }
@@ -204,8 +209,10 @@ impl Prepared {
         schema: &Schema,
         spec: &Spec,
         args: &[&[u8]],
+        keeps_names: bool,
     ) -> Result<(), ReplyError> {
         self.clear(spec);
+        self.keeps_names = keeps_names;
         if matches!(spec.verb, Verb::Del | Verb::Exists) {
             self.own_keys = args.len() - 1;
             return args[1..].iter().try_for_each(|key| self.push_key(schema, key).map(|_| ()));

@@ -73,7 +73,8 @@ impl Engine {
             return self.leased_now(client, session, raw, observed);
         }
         let mut prepared = std::mem::take(&mut self.scratch.prepared);
-        prepared.read(&self.schema, spec, list).expect("the arguments were checked before");
+        let read = prepared.read(&self.schema, spec, list, session.tracker.is_some());
+        read.expect("the arguments were checked before");
         prepared.once = once;
         self.locate(&mut prepared, session.attempts);
         let all: Vec<UnitId> =

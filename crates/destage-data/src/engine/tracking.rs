@@ -514,6 +514,50 @@ mod tests {
     }
 
     #[test]
+    fn a_result_is_held_until_the_earliest_time_and_remembered_once() {
+        let mut tracking = tracking(100, &[Tracker::of(ClientId(0))]);
+        for at in [9, 5, 7, 6] {
+            tracking.remember(1, T, b"q", b"top");
+            tracking.hold_until(Time::from_secs(at), T, b"q");
+        }
+        assert_eq!((tracking.deadlines.len(), tracking.held_until.len()), (1, 1));
+        tracking.expire(Time::from_secs(4));
+        assert_eq!(tracking.next_timeout(Time::ZERO), Some(Time::from_secs(5)));
+        tracking.expire(Time::from_secs(5));
+        assert_eq!(told(&mut tracking), [(1, "top".to_owned())]);
+        // It changes before its time: nothing is left of that.
+        tracking.remember(1, T, b"q", b"top");
+        tracking.hold_until(Time::from_secs(9), T, b"q");
+        tracking.row_changed(T, b"q");
+        assert_eq!((tracking.deadlines.len(), tracking.held_until.len()), (0, 0));
+    }
+
+    #[test]
+    fn long_names_are_dropped_earlier_than_many() {
+        let mut tracking = tracking(100, &[Tracker::of(ClientId(0))]);
+        for n in 0..30_usize {
+            tracking.remember(1, T, &[n as u8], &vec![b'0'; 10_000 + n]);
+            assert!(tracking.report().bytes <= (100 * BYTES_EACH) as u64);
+        }
+        assert!(tracking.report().items > 5 && tracking.report().dropped_total > 15);
+    }
+
+    #[test]
+    fn results_of_any_table_are_found_among_all_that_is_held() {
+        let mut tracking = tracking(100, &[Tracker::of(ClientId(0))]);
+        for table in [0, 3, 9, u16::MAX - 1] {
+            tracking.remember(1, TableId(table), b"row", b"row");
+        }
+        for table in [Some(TableId(3)), Some(TableId(7)), None] {
+            tracking.remember_result(1, table, format!("{table:?}").as_bytes());
+        }
+        assert_eq!(tracking.tables_of_results(), [TableId(3), TableId(7), ANY_TABLE]);
+        tracking.results_changed(None);
+        assert_eq!(told(&mut tracking).len(), 3);
+        assert_eq!(tracking.report().items, 4, "rows are held on");
+    }
+
+    #[test]
     fn too_many_names_are_told_as_all() {
         let mut tracking = tracking(usize::MAX, &[Tracker::of(ClientId(0))]);
         for n in 0..=NAMES_MAX as u32 {

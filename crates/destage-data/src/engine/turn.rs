@@ -230,7 +230,7 @@ impl Engine {
             let Some(Ok(spec)) = (!list.is_empty()).then(|| find(&list)) else { break };
             if spec.category == Category::Server
                 || self.may_send(session, spec, &list).is_err()
-                || prepared.read(&self.schema, spec, &list).is_err()
+                || prepared.read(&self.schema, spec, &list, false).is_err()
             {
                 break;
             }

@@ -1,7 +1,7 @@
 //! One command or one MULTI ... EXEC on its way: rows as changed so far, and the group that it will become.
 
 use super::command::Verb;
-use super::key::format_key;
+use super::key::key_shown;
 use super::once::command::OnceRecord;
 use super::overlay::{encode, forget_computed, new_cells};
 use super::prepared::Prepared;
@@ -199,6 +199,20 @@ impl Txn {
         }
         let row = rows.get(unit);
         (row.kind == Kind::Row).then_some(row.cells)
+    }
+
+    /// The cells of a row that a change leaves there; and those from before it, of a row that was there.
+    pub(super) fn around<'a>(
+        &'a self,
+        rows: &'a Rows,
+        unit: UnitId,
+        op: Op,
+    ) -> Option<(Vec<Cell<'a>>, Option<Vec<Cell<'a>>>)> {
+        let after = Reader::new(self.row(rows, unit)?).collect();
+        let before = rows.get(unit);
+        let before = (op == Op::Update && before.kind == Kind::Row)
+            .then(|| Reader::new(before.cells).collect());
+        Some((after, before))
     }
 
     /// Changes columns of a row, which is created if it does not exist.
@@ -403,12 +417,10 @@ impl Txn {
                 .map(|(_, column)| column.name.as_str())
                 .collect();
             if !missing.is_empty() {
-                let mut key = Vec::new();
-                format_key(table, Reader::new(rows.key(change.unit)), &mut key);
                 return Err(format!(
                     "{} does not exist, and a new row also needs {} (NOT NULL without default): give them in \
                      one HSET or one MULTI",
-                    String::from_utf8_lossy(&key),
+                    key_shown(table, rows.key(change.unit)),
                     missing.join(", ")
                 ));
             }

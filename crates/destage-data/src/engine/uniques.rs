@@ -8,12 +8,12 @@
 use super::Engine;
 use super::claims::{Holder, Values, values_of};
 use super::job::Io;
-use super::key::format_key;
+use super::key::key_shown;
 use super::prepared::Trouble;
-use super::rows::{Kind, RowKey};
+use super::rows::RowKey;
 use super::session::{Session, Waiting};
 use super::txn::{Txn, Update};
-use crate::cells::{Cell, Reader};
+use crate::cells::Reader;
 use crate::change::Op;
 use crate::key_text::show;
 use crate::resp::ReplyError;
@@ -76,11 +76,7 @@ impl Engine {
         (unit, table, op, sets): (UnitId, TableId, Op, &[(usize, Update)]),
         asked: &mut Asked,
     ) -> Result<(), Trouble> {
-        let Some(row) = txn.row(&self.rows, unit) else { return Ok(()) };
-        let cells: Vec<Cell<'_>> = Reader::new(row).collect();
-        let before = self.rows.get(unit);
-        let before: Option<Vec<Cell<'_>>> = (op == Op::Update && before.kind == Kind::Row)
-            .then(|| Reader::new(before.cells).collect());
+        let Some((cells, before)) = txn.around(&self.rows, unit, op) else { return Ok(()) };
         let table = self.schema.table(table);
         for (at, unique) in self.schema.uniques_asked(table) {
             let is_set =
@@ -143,11 +139,7 @@ impl Engine {
 
     /// Whether a row is seen with these values; `None` if it has to be fetched for that.
     fn row_with(&self, session: &Session, txn: &Txn, key: &[u8], values: &Values) -> Option<bool> {
-        let unit = self.rows.find(values.0, key)?;
-        let is_sure = txn.changes_row(unit) || session.parents.contains(&(values.0, key.into()));
-        if !is_sure && !self.core.is_ready(unit) {
-            return None;
-        }
+        let (unit, _) = self.known_row(session, txn, &(values.0, key.into()))?;
         let unique = &self.schema.table(values.0).uniques[values.1];
         let cells = txn.row(&self.rows, unit).map(|row| Reader::new(row).collect::<Vec<_>>());
         Some(cells.and_then(|cells| values_of(unique, &cells)).as_ref() == Some(&values.2))
@@ -161,12 +153,7 @@ impl Engine {
         values: &[u8],
         other: &[u8],
     ) -> ReplyError {
-        let shown = |cells: &[u8]| {
-            let mut text = Vec::new();
-            format_key(table, Reader::new(cells), &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        };
-        let (row, other) = (shown(self.rows.key(unit)), shown(other));
+        let (row, other) = (key_shown(table, self.rows.key(unit)), key_shown(table, other));
         let values = Reader::new(values).filter_map(|cell| cell.value().map(show));
         ReplyError::err(format!(
             "{row} would violate {}: {other} has {} already, so nothing was written; give {row} another value, or change \

@@ -131,7 +131,7 @@ impl Run<'_, '_> {
             _ => vec![words[1]],
         };
         let units = keys.iter().map(|key| self.unit(key)).collect::<Result<Vec<_>, _>>()?;
-        if let Err(error) = self.prepared.read(self.context.schema, spec, &words) {
+        if let Err(error) = self.prepared.read(self.context.schema, spec, &words, false) {
             return Ok(Err(error));
         }
         let mut out = Vec::new();

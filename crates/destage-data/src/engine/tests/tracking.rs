@@ -8,7 +8,9 @@ use crate::engine::{DOMAIN, Io, ParkedCommand};
 use crate::origins::Snapshot;
 use crate::resp::each_reply;
 use crate::schema::TableId;
-use destage_core::{ClientId, Lsn, Span};
+use crate::settings::TableSettings;
+use crate::ttl::TtlSettings;
+use destage_core::{ClientId, Lsn, Span, Time};
 use destage_engine::Drive;
 use destage_testkit::origin::{Place, Row};
 use std::collections::{BTreeMap, VecDeque};
@@ -383,6 +385,54 @@ fn a_rejected_write_that_is_given_up_is_told() {
     script.unparked();
     assert!(answer.recv().unwrap().is_ok());
     assert_eq!(told_to(&mut script, client), names(&["item:0"]));
+}
+
+#[test]
+fn what_nothing_is_ahead_of_is_told_although_the_journal_is_stuck() {
+    let mut script = Script::new();
+    let client = reader(&mut script, "");
+    script.told("HGET item:0 n\nHGET item:1 n");
+    let writer = script.engine.connect().unwrap();
+    script.client = writer;
+    script.send("HSET item:0 n 11");
+    script.client = client;
+    script.received();
+    // That waits for the journal, and is given up.
+    script.send("HGET item:0 n");
+    script.now = script.now + Span::from_secs(60);
+    script.turn();
+    let told = script.received().0;
+    assert!(told.starts_with("-UNAVAILABLE "), "{told}");
+    // What is durable is read at once, and held.
+    script.send("HGET item:1 n");
+    let read = script.received().0;
+    assert!(read.starts_with('$'), "{read}");
+    script.client = writer;
+    script.send("DESTAGE INVALIDATE item:1");
+    let told = told_to(&mut script, client);
+    assert!(told.ends_with(&names(&["item:1"])), "{told}");
+}
+
+#[test]
+fn a_row_that_is_made_anew_where_one_ended_is_told_of_when_it_ends() {
+    let (begun, settings) = (1_000_000_000_000_i64, "column note ms");
+    let mut script = Script::serving(|schema| {
+        schema.tables[shop::ITEM].columns[4].ty = schema.tables[shop::ITEM].columns[1].ty.clone();
+        let ttl = Some(TtlSettings::parse(settings).unwrap());
+        let settings = TableSettings { ttl, ..TableSettings::default() };
+        schema.let_rows_end(&[("item".to_owned(), settings)].into()).unwrap();
+    });
+    script.now = Time(begun as u64 * 1_000_000);
+    let client = reader(&mut script, "");
+    script.by_another(&format!("HSET item:1 n 1 note {}", begun + 60_000));
+    let anew = format!("MULTI\nDEL item:1\nHSET item:1 n 2 note {}\nEXEC", begun + 5_000);
+    script.by_another(&anew);
+    script.client = client;
+    script.received();
+    assert_eq!(script.told("HGET item:1 n"), "$1\r\n2\r\n");
+    script.now = script.now + Span::from_secs(6);
+    script.turn();
+    assert_eq!(told_to(&mut script, client), names(&["item:1"]));
 }
 
 #[test]
