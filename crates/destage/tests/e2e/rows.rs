@@ -1,5 +1,6 @@
 //! Rows as hashes: what absent, empty and canonical mean, groups, computed columns, rejected rows, scans.
 
+mod asked;
 mod constraints;
 mod given;
 mod keys;

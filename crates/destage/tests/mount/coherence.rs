@@ -7,12 +7,13 @@ use crate::harness::server::signal;
 use crate::harness::{PATIENCE, Scratch, eventually, seconds};
 use crate::mounted::{Launch, Mounted, Unmounting};
 use crate::origin::{Kind, Origin};
+use crate::told::Told;
 use crate::traps::{Disk, has_python};
 use rustix::process::Signal;
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,15 +111,8 @@ fn what_one_host_has_changed_every_other_one_sees() {
     check(&books, origin.folder());
 }
 
-/// A program that has a file mapped, and stores to it or looks at it when it is told to.
-struct Mapped {
-    program: Child,
-    says: BufReader<ChildStdout>,
-}
-
-impl Mapped {
-    fn new(folder: &Path) -> Self {
-        let script = "
+/// Has a file mapped, and stores to it or looks at it when it is told to.
+const MAPPED: &str = "
 import mmap, os, sys
 fd = os.open('mapped', os.O_RDWR)
 view = mmap.mmap(fd, 4096)
@@ -127,30 +121,6 @@ for line in sys.stdin:
         view[0:8] = line.strip().encode()
     print(view[0:8].decode(), flush=True)
 ";
-        let mut python = Command::new("python3");
-        python.args(["-c", script]).current_dir(folder);
-        python.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut program = python.spawn().expect("Python starts");
-        let says = BufReader::new(program.stdout.take().expect("its output is piped"));
-        Self { program, says }
-    }
-
-    fn tell(&mut self, word: &str) -> String {
-        let input = self.program.stdin.as_mut().expect("its input is piped");
-        writeln!(input, "{word}").expect("it listens");
-        let mut line = String::new();
-        self.says.read_line(&mut line).expect("it answers");
-        line.trim().to_owned()
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.program.kill();
-        let _ = self.program.wait();
-    }
-}
 
 /// Of a store through a mapping the kernel says nothing by itself.
 #[test]
@@ -163,13 +133,14 @@ fn trap_09_what_one_host_stores_through_a_mapping_every_other_one_sees() {
     }
     let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
     fs::write(hosts.folders[0].join("mapped"), [b'0'; 4096]).expect("a file can be made");
-    let mut mapped = hosts.folders.iter().map(|folder| Mapped::new(folder)).collect::<Vec<_>>();
+    let mut mapped =
+        hosts.folders.iter().map(|folder| Told::new(MAPPED, folder)).collect::<Vec<_>>();
     for round in 1..=20 {
         let word = format!("{round:08}");
         let (own, other) = (round % 2, (round + 1) % 2);
-        assert_eq!(mapped[own].tell(&word), word);
+        assert_eq!(mapped[own].ask(&word), word);
         if round % 3 > 0 {
-            assert_eq!(mapped[other].tell(""), word, "by a mapping");
+            assert_eq!(mapped[other].ask(""), word, "by a mapping");
         }
         let read = fs::read(hosts.folders[other].join("mapped")).expect("it is there");
         assert_eq!(read[..8], *word.as_bytes(), "by a read");

@@ -22,5 +22,6 @@ mod pjdfstest;
 mod programs;
 mod soak;
 mod tap;
+mod told;
 mod traps;
 mod xfstests;

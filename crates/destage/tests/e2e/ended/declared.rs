@@ -2,28 +2,15 @@
 
 use super::{SESSIONS, SETTINGS, on_each};
 use crate::harness::ferretdb::Ferret;
-use crate::harness::server::binary;
+use crate::harness::schema::schema_under;
 use crate::harness::{Database, Launch, PATIENCE, Scratch, eventually};
 use crate::mapped;
 use mongodb::bson::doc;
-use std::process::Command;
-
-/// What `destage schema` prints for an origin and a settings file.
-fn schema(database: &Database, scratch: &Scratch, settings: &str) -> String {
-    let path = scratch.join("schema.toml");
-    std::fs::write(&path, settings).expect("the settings can be written");
-    let mut command = Command::new(binary());
-    command.args(["schema", "--origin", &database.url(), "--config"]).arg(&path);
-    let output = command.output().expect("the binary starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("it is text")
-}
 
 #[test]
 fn the_schema_says_at_which_time_rows_end() {
-    let scratch = Scratch::new();
-    on_each(SESSIONS, SETTINGS, |_, database| {
-        let shown = schema(database, &scratch, SETTINGS);
+    on_each(SESSIONS, SETTINGS, |launch, database| {
+        let shown = schema_under(database, &launch.data().with_extension("schema.toml"), SETTINGS);
         let line = shown.lines().find(|line| line.starts_with("sessions:{"));
         let line = line.expect("the table is shown");
         assert!(line.contains("rows end at the time in expires_at"), "{line}");
@@ -33,16 +20,15 @@ fn the_schema_says_at_which_time_rows_end() {
 /// Without the index the origin looks through the whole table: the statement that is named mends it.
 #[test]
 fn the_index_that_finds_rows_which_have_ended_is_named_until_it_is_there() {
-    let scratch = Scratch::new();
     on_each(SESSIONS, SETTINGS, |launch, database| {
         let server = launch.start();
         eventually("the log names it", PATIENCE, || server.log().contains("CREATE INDEX"));
         server.terminate(PATIENCE);
-        let shown = schema(database, &scratch, SETTINGS);
+        let shown = schema_under(database, &launch.data().with_extension("schema.toml"), SETTINGS);
         let (_, statement) = shown.split_once("CREATE INDEX").expect("it is named");
         let line = statement.lines().next().expect("a line");
         database.execute(&format!("CREATE INDEX{line}"));
-        let shown = schema(database, &scratch, SETTINGS);
+        let shown = schema_under(database, &launch.data().with_extension("schema.toml"), SETTINGS);
         assert!(!shown.contains("CREATE INDEX"), "{shown}");
         let server = launch.start();
         assert!(!server.log().contains("CREATE INDEX"), "{}", server.log());

@@ -15,6 +15,7 @@ pub(crate) mod random;
 pub(crate) mod redis;
 pub(crate) mod resp;
 pub(crate) mod rounds;
+pub(crate) mod schema;
 pub(crate) mod scratch;
 pub(crate) mod server;
 pub(crate) mod shop;

@@ -1,13 +1,12 @@
 //! Defaults that are given here (`defaults = "here"`): what a new row shows before the origin has it is what it holds there.
 
 use crate::harness::ferretdb::Ferret;
-use crate::harness::server::binary;
+use crate::harness::schema::schema_under;
 use crate::harness::{
     Client, Database, Kind, Launch, OwnServer, PATIENCE, Reply, Scratch, Server, eventually,
 };
 use crate::mapped;
 use mongodb::bson::doc;
-use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SETTINGS: &str = r#"
@@ -284,17 +283,6 @@ fn without_the_setting_a_new_row_waits_for_the_origin() {
     });
 }
 
-/// What `destage schema` prints for an origin and a settings file.
-fn schema(launch: &Launch, database: &Database, settings: &str) -> String {
-    let path = launch.data().with_extension("schema.toml");
-    std::fs::write(&path, settings).expect("the settings can be written");
-    let mut command = Command::new(binary());
-    command.args(["schema", "--origin", &database.url(), "--config"]).arg(&path);
-    let output = command.output().expect("the binary starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("it is text")
-}
-
 #[test]
 fn the_schema_says_what_can_be_given_and_what_is() {
     on_each(|launch, database| {
@@ -304,12 +292,12 @@ fn the_schema_says_what_can_be_given_and_what_is() {
             line.unwrap_or_else(|| panic!("no {column} in {shown}")).to_owned()
         };
         let columns = ["public_id", "created_at", "updated_at", "day"];
-        let shown = schema(launch, database, "");
+        let shown = schema_under(database, &launch.data().with_extension("schema.toml"), "");
         for column in columns {
             let line = of(&shown, column);
             assert!(line.contains("with defaults = \"here\" a new row is given it"), "{line}");
         }
-        let shown = schema(launch, database, SETTINGS);
+        let shown = schema_under(database, &launch.data().with_extension("schema.toml"), SETTINGS);
         for column in columns {
             let line = of(&shown, column);
             assert!(line.ends_with("a new row is given it before the acknowledgement"), "{line}");
@@ -318,7 +306,7 @@ fn the_schema_says_what_can_be_given_and_what_is() {
         assert!(line.contains("new rows are given public_id, created_at, "), "{line}");
         // A column that the user leaves to triggers is theirs.
         let declared = "[table.orders]\ndefaults = 'here'\ntriggers = { sets = ['updated_at'] }\n";
-        let shown = schema(launch, database, declared);
+        let shown = schema_under(database, &launch.data().with_extension("schema.toml"), declared);
         assert!(!of(&shown, "updated_at").contains("is given"), "{shown}");
     });
 }

@@ -1,11 +1,9 @@
 //! Foreign keys that are judged before the acknowledgement (`fk = "ask"`), and those that are left to the origin.
 
+use super::asked::{on_each, parked, with_sections};
 use crate::harness::ferretdb::Ferret;
-use crate::harness::server::binary;
-use crate::harness::{
-    Client, Database, Kind, Launch, OwnServer, PATIENCE, Scratch, Server, eventually,
-};
-use std::process::Command;
+use crate::harness::schema::schema;
+use crate::harness::{Client, Database, Kind, Launch, OwnServer, PATIENCE, Scratch, eventually};
 
 const SHOP: &str = "
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(20) NOT NULL, email VARCHAR(40) UNIQUE);
@@ -20,26 +18,7 @@ INSERT INTO customers (id, name) VALUES (1, 'Ada'), (2, 'Barbara'), (3, 'Cleo');
 INSERT INTO shelves VALUES (1, 1), (1, 2);
 ";
 
-/// The launch with a settings file of these sections.
-fn with_sections(launch: &Launch, scratch: &Scratch, sections: &str) -> Launch {
-    let file = scratch.join("destage.toml");
-    std::fs::write(&file, sections).expect("the settings can be written");
-    launch.with(&["--config", &file.display().to_string()])
-}
-
-/// Before each kind of database, with orders whose foreign keys are asked for.
-fn on_each(body: impl Fn(&Launch, Server, &Database)) {
-    let scratch = Scratch::new();
-    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
-    for (number, database) in databases.into_iter().flatten().enumerate() {
-        let database = database.with(SHOP);
-        let launch = Launch::before(&scratch, &database.url());
-        let launch = with_sections(&launch, &scratch, "[table.orders]\nfk = \"ask\"\n");
-        let launch = launch.elsewhere(&scratch, &format!("data-{number}"));
-        let server = launch.start();
-        body(&launch, server, &database);
-    }
-}
+const SECTIONS: &str = "[table.orders]\nfk = \"ask\"\n";
 
 /// The error of a command that refers to a row which is not there.
 #[track_caller]
@@ -51,13 +30,9 @@ fn refused(client: &mut Client, command: &str, key: &str, missing: &str) {
     assert!(told.contains(&named) && told.contains(&why), "{command}: {told}");
 }
 
-fn parked(server: &Server) -> i64 {
-    server.status()["destage"]["parked_groups"].as_i64().expect("a number")
-}
-
 #[test]
 fn a_reference_to_no_row_is_refused_and_nothing_of_it_is_acknowledged() {
-    on_each(|launch, server, database| {
+    on_each(SHOP, SECTIONS, |launch, server, database| {
         let mut client = server.client();
         client.run("DESTAGE PAUSE").ok();
         refused(&mut client, "HSET orders:1 customer 9", "customer", "customers:9");
@@ -115,7 +90,7 @@ fn a_reference_to_no_row_is_refused_and_nothing_of_it_is_acknowledged() {
 
 #[test]
 fn what_other_programs_do_meanwhile_is_the_origins_to_judge() {
-    on_each(|_, server, database| {
+    on_each(SHOP, SECTIONS, |_, server, database| {
         let mut client = server.client();
         // A row that others make is found, though it was missing when it was read last.
         assert_eq!(client.run("EXISTS customers:8").int(), 0);
@@ -138,7 +113,7 @@ fn what_cannot_be_asked_while_the_origin_is_away_is_not_acknowledged() {
         let Some(mut origin) = OwnServer::start(kind) else { return };
         let (scratch, database) = (Scratch::new(), origin.database().with(SHOP));
         let launch = Launch::before(&scratch, &database.url()).with(&["--client-wait", "1s"]);
-        let server = with_sections(&launch, &scratch, "[table.orders]\nfk = \"ask\"\n").start();
+        let server = with_sections(&launch, &scratch, SECTIONS).start();
         let mut client = server.client();
         assert_eq!(client.run("EXISTS orders:1 orders:2 customers:1").int(), 1);
         origin.stop();
@@ -162,16 +137,9 @@ fn what_cannot_be_asked_while_the_origin_is_away_is_not_acknowledged() {
 
 #[test]
 fn the_schema_tells_of_each_foreign_key_who_judges_it() {
-    on_each(|launch, _server, database| {
+    on_each(SHOP, SECTIONS, |launch, _server, database| {
         let config = launch.data().with_file_name("destage.toml").display().to_string();
-        let url = database.url();
-        let schema = |more: &[&str]| {
-            let mut command = Command::new(binary());
-            let output = command.args(["schema", "--origin", &url]).args(more).output();
-            let output = output.expect("it starts");
-            assert!(output.status.success(), "{output:?}");
-            String::from_utf8(output.stdout).expect("it is text")
-        };
+        let schema = |more: &[&str]| schema(database, more);
         let asked = schema(&["--config", &config]);
         let line = |shown: &str, key: &str| {
             let key = format!("FOREIGN KEY ({key}) REFERENCES ");

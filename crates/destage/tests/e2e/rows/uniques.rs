@@ -1,11 +1,9 @@
 //! Unique columns that are judged before the acknowledgement (`unique = "ask"`), and those that are left to the origin.
 
+use super::asked::{on_each, parked, with_sections};
 use crate::harness::ferretdb::Ferret;
-use crate::harness::server::binary;
-use crate::harness::{
-    Client, Database, Kind, Launch, OwnServer, PATIENCE, Scratch, Server, eventually,
-};
-use std::process::Command;
+use crate::harness::schema::schema;
+use crate::harness::{Client, Database, Kind, Launch, OwnServer, PATIENCE, Scratch, eventually};
 
 const PEOPLE: &str = "
 CREATE TABLE people (id INTEGER PRIMARY KEY, email VARCHAR(40), hall INTEGER, seat INTEGER);
@@ -14,25 +12,7 @@ CREATE UNIQUE INDEX people_seat ON people (hall, seat);
 INSERT INTO people VALUES (1, 'ada@x', 1, 1), (2, 'barbara@x', 1, 2), (3, NULL, 1, NULL);
 ";
 
-fn with_sections(launch: &Launch, scratch: &Scratch, sections: &str) -> Launch {
-    let file = scratch.join("destage.toml");
-    std::fs::write(&file, sections).expect("the settings can be written");
-    launch.with(&["--config", &file.display().to_string()])
-}
-
-/// Before each kind of database, with people whose unique columns are asked for.
-fn on_each(body: impl Fn(&Launch, Server, &Database)) {
-    let scratch = Scratch::new();
-    let databases = [Some(Database::sqlite(&scratch)), Database::postgres(), Database::mariadb()];
-    for (number, database) in databases.into_iter().flatten().enumerate() {
-        let database = database.with(PEOPLE);
-        let launch = Launch::before(&scratch, &database.url());
-        let launch = with_sections(&launch, &scratch, "[table.people]\nunique = \"ask\"\n");
-        let launch = launch.elsewhere(&scratch, &format!("data-{number}"));
-        let server = launch.start();
-        body(&launch, server, &database);
-    }
-}
+const SECTIONS: &str = "[table.people]\nunique = \"ask\"\n";
 
 /// The error of a command that sets what another row has.
 #[track_caller]
@@ -43,13 +23,9 @@ fn taken(client: &mut Client, command: &str, columns: &str, by: &str) {
     assert!(told.contains(&named), "{command}: {told}");
 }
 
-fn parked(server: &Server) -> i64 {
-    server.status()["destage"]["parked_groups"].as_i64().expect("a number")
-}
-
 #[test]
 fn a_value_that_another_row_has_is_refused_and_nothing_of_it_is_acknowledged() {
-    on_each(|launch, server, database| {
+    on_each(PEOPLE, SECTIONS, |launch, server, database| {
         let mut client = server.client();
         client.run("DESTAGE PAUSE").ok();
         taken(&mut client, "HSET people:4 email ada@x", "email", "people:1 has ada@x");
@@ -96,7 +72,7 @@ fn a_value_that_another_row_has_is_refused_and_nothing_of_it_is_acknowledged() {
 
 #[test]
 fn a_value_that_another_program_takes_meanwhile_is_parked() {
-    on_each(|_, server, database| {
+    on_each(PEOPLE, SECTIONS, |_, server, database| {
         let mut client = server.client();
         client.run("DESTAGE PAUSE").ok();
         assert_eq!(client.run("HSET people:4 email dora@x").int(), 1);
@@ -114,7 +90,7 @@ fn what_cannot_be_asked_while_the_origin_is_away_is_not_acknowledged() {
         let Some(mut origin) = OwnServer::start(kind) else { return };
         let (scratch, database) = (Scratch::new(), origin.database().with(PEOPLE));
         let launch = Launch::before(&scratch, &database.url()).with(&["--client-wait", "1s"]);
-        let server = with_sections(&launch, &scratch, "[table.people]\nunique = \"ask\"\n").start();
+        let server = with_sections(&launch, &scratch, SECTIONS).start();
         let mut client = server.client();
         assert_eq!(client.run("EXISTS people:1 people:4").int(), 1);
         origin.stop();
@@ -132,17 +108,10 @@ fn what_cannot_be_asked_while_the_origin_is_away_is_not_acknowledged() {
 
 #[test]
 fn the_schema_tells_of_each_unique_index_who_judges_it() {
-    on_each(|launch, _server, database| {
+    on_each(PEOPLE, SECTIONS, |launch, _server, database| {
         database.execute("CREATE UNIQUE INDEX people_upper ON people (hall, id)");
         let config = launch.data().with_file_name("destage.toml").display().to_string();
-        let url = database.url();
-        let schema = |more: &[&str]| {
-            let mut command = Command::new(binary());
-            let output = command.args(["schema", "--origin", &url]).args(more).output();
-            let output = output.expect("it starts");
-            assert!(output.status.success(), "{output:?}");
-            String::from_utf8(output.stdout).expect("it is text")
-        };
+        let schema = |more: &[&str]| schema(database, more);
         let line = |shown: &str, name: &str| {
             let line = shown.lines().find(|line| line.contains(name));
             line.unwrap_or_else(|| panic!("no {name} in {shown}")).to_owned()

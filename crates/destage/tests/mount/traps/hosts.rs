@@ -5,10 +5,11 @@ use crate::cluster::Cluster;
 use crate::coherence::{Hosts, LONG, SHORT, kept, local};
 use crate::etcd::{Etcd, How};
 use crate::harness::{PATIENCE, Scratch, eventually, output, seconds};
+use crate::told::Told;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 #[test]
 fn trap_07_appends_by_programs_on_two_hosts_lose_nothing() {
@@ -115,15 +116,8 @@ fn trap_08_a_handle_on_one_host_knows_the_end_that_another_host_has_moved() {
     hosts.stop();
 }
 
-/// A program that locks a file and gives it up as it is told. It answers each word by one.
-struct Locker {
-    program: Child,
-    says: BufReader<ChildStdout>,
-}
-
-impl Locker {
-    fn new(folder: &Path) -> Self {
-        let script = "
+/// Locks a file and gives it up as it is told.
+const LOCKER: &str = "
 import fcntl, signal, sys
 def alarm(*_):
     raise InterruptedError
@@ -148,52 +142,20 @@ for line in sys.stdin:
         print('interrupted', flush=True)
     signal.alarm(0)
 ";
-        let mut python = Command::new("python3");
-        python.args(["-c", script]).current_dir(folder);
-        python.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut program = python.spawn().expect("Python starts");
-        let says = BufReader::new(program.stdout.take().expect("its output is piped"));
-        Self { program, says }
-    }
 
-    fn tell(&mut self, words: &str) {
-        let input = self.program.stdin.as_mut().expect("its input is piped");
-        writeln!(input, "{words}").expect("it listens");
-    }
-
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.says.read_line(&mut line).expect("it answers");
-        line.trim().to_owned()
-    }
-
-    fn ask(&mut self, words: &str) -> String {
-        self.tell(words);
-        self.answer()
-    }
-
-    /// Whether it waits in a call for a lock.
-    fn waits(&self) -> bool {
-        let state = fs::read_to_string(format!("/proc/{}/syscall", self.program.id()));
-        // fcntl and flock, on the machines that CI has.
-        state.is_ok_and(|state| {
-            ["72 ", "73 ", "25 ", "32 "].iter().any(|call| state.starts_with(call))
-        })
-    }
+fn locker(folder: &Path) -> Told {
+    Told::new(LOCKER, folder)
 }
 
-impl Drop for Locker {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.program.kill();
-        let _ = self.program.wait();
-    }
+/// Whether it waits for a lock: in `fcntl` or `flock`, on the machines that CI has.
+fn waits(locker: &Told) -> bool {
+    locker.is_in(&[72, 73, 25, 32])
 }
 
 /// What two programs, each on a host of its own, may lock at the same time.
 #[track_caller]
 fn exclude_each_other(folders: &[PathBuf]) {
-    let [mut one, mut two] = [0, 1].map(|host| Locker::new(&folders[host]));
+    let [mut one, mut two] = [0, 1].map(|host| locker(&folders[host]));
     for place in ["0 0", "flock 0"] {
         assert_eq!(one.ask(&format!("take now {place}")), "done");
         assert_eq!(two.ask(&format!("take now {place}")), "taken", "{place}");
@@ -206,7 +168,7 @@ fn exclude_each_other(folders: &[PathBuf]) {
         assert_eq!(two.ask(&format!("free now {place}")), "done");
         assert_eq!(one.ask(&format!("take now {place}")), "done");
         two.tell(&format!("take wait {place}"));
-        eventually("it waits", PATIENCE, || two.waits());
+        eventually("it waits", PATIENCE, || waits(&two));
         assert_eq!(one.ask(&format!("free now {place}")), "done");
         assert_eq!(two.answer(), "done", "{place}");
         assert_eq!(two.ask(&format!("free now {place}")), "done");
@@ -216,16 +178,16 @@ fn exclude_each_other(folders: &[PathBuf]) {
     assert_eq!(two.ask("take now 9 1"), "taken");
     // A program that dies while another one waits gives up all that it has.
     two.tell("take wait 0 10");
-    eventually("it waits", PATIENCE, || two.waits());
+    eventually("it waits", PATIENCE, || waits(&two));
     drop(one);
     assert_eq!(two.answer(), "done");
     // One that dies while it waits waits no more.
-    let mut three = Locker::new(&folders[0]);
+    let mut three = locker(&folders[0]);
     three.tell("take wait 0 10");
-    eventually("it waits", PATIENCE, || three.waits());
+    eventually("it waits", PATIENCE, || waits(&three));
     drop(three);
     assert_eq!(two.ask("free now 0 0"), "done");
-    assert_eq!(Locker::new(&folders[0]).ask("take now 0 0"), "done");
+    assert_eq!(locker(&folders[0]).ask("take now 0 0"), "done");
 }
 
 #[test]
@@ -241,10 +203,10 @@ fn trap_10_locks_exclude_programs_on_other_hosts_and_a_wait_can_be_interrupted()
     exclude_each_other(&hosts.folders);
 
     // A host that is lost has no locks any more.
-    let [mut one, mut two] = [0, 1].map(|host| Locker::new(&hosts.folders[host]));
+    let [mut one, mut two] = [0, 1].map(|host| locker(&hosts.folders[host]));
     assert_eq!(one.ask("take now 0 0"), "done");
     two.tell("take wait 0 0");
-    eventually("it waits", PATIENCE, || two.waits());
+    eventually("it waits", PATIENCE, || waits(&two));
     hosts.lose(0);
     assert_eq!(two.answer(), "done");
     drop((one, two));

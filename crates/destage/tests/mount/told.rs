@@ -1,0 +1,58 @@
+//! A program in Python that does as it is told, line by line, and answers each line by one.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Ended with its test.
+pub(crate) struct Told {
+    program: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Told {
+    /// Starts it in a folder.
+    pub(crate) fn new(script: &str, folder: &Path) -> Self {
+        let mut python = Command::new("python3");
+        python.args(["-c", script]).current_dir(folder);
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = python.spawn().expect("Python starts");
+        let says = BufReader::new(program.stdout.take().expect("its output is piped"));
+        Self { program, says }
+    }
+
+    /// Tells it a line, and does not wait for the answer.
+    pub(crate) fn tell(&mut self, words: &str) {
+        let input = self.program.stdin.as_mut().expect("its input is piped");
+        writeln!(input, "{words}").expect("it listens");
+    }
+
+    /// What it answers to the line that is next.
+    pub(crate) fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.says.read_line(&mut line).expect("it answers");
+        line.trim().to_owned()
+    }
+
+    /// Tells it a line; the answer.
+    pub(crate) fn ask(&mut self, words: &str) -> String {
+        self.tell(words);
+        self.answer()
+    }
+
+    /// Whether it is in one of these system calls, by their numbers.
+    pub(crate) fn is_in(&self, calls: &[u32]) -> bool {
+        let state = fs::read_to_string(format!("/proc/{}/syscall", self.program.id()));
+        let call = state.ok().and_then(|state| state.split(' ').next()?.parse().ok());
+        call.is_some_and(|call| calls.contains(&call))
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
