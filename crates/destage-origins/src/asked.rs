@@ -151,21 +151,14 @@ impl ForeignKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Column, ColumnDefault, TableId};
+    use crate::schema::{Column, TableId};
 
     fn table(name: &str, columns: usize) -> Table {
         let mut table = Table::named(name.into(), name.into());
         table.key_len = 1;
         let column = |at: usize| Column {
-            name: format!("c{at}"),
-            sql_name: format!("c{at}"),
-            ty: ColumnType::Int { min: 0, max: 99 },
-            type_name: "int".into(),
-            not_null: false,
-            default: ColumnDefault::None,
-            generated: false,
             structural: true,
-            checked: false,
+            ..Column::named(&format!("c{at}"), ColumnType::Int { min: 0, max: 99 })
         };
         table.columns = (0..columns).map(column).collect();
         table

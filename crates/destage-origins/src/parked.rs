@@ -477,21 +477,11 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Column, ColumnDefault};
+    use crate::schema::Column;
     use crate::value::ColumnType;
 
     fn schema() -> Schema {
-        let column = |name: &str| Column {
-            name: name.into(),
-            sql_name: name.into(),
-            ty: ColumnType::Text { chars_max: None },
-            type_name: String::new(),
-            not_null: false,
-            default: ColumnDefault::None,
-            generated: false,
-            structural: false,
-            checked: false,
-        };
+        let column = |name: &str| Column::named(name, ColumnType::Text { chars_max: None });
         let mut table = Table::named("t".into(), "t".into());
         (table.columns, table.key_len) = (vec![column("id"), column("v")], 1);
         Schema::new(vec![table], Vec::new())

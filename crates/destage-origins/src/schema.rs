@@ -368,6 +368,23 @@ fn own_column() -> Column {
     }
 }
 
+impl Column {
+    /// A column of a table that is made here: it takes NULL and has no default, and nothing else looks at it.
+    pub fn named(name: &str, ty: ColumnType) -> Self {
+        Self {
+            name: name.to_owned(),
+            sql_name: name.to_owned(),
+            ty,
+            type_name: "such a type".to_owned(),
+            not_null: false,
+            default: ColumnDefault::None,
+            generated: false,
+            structural: false,
+            checked: false,
+        }
+    }
+}
+
 impl Table {
     /// A table to be completed by the catalogue reader: no columns, plain, unrelated.
     pub fn named(name: String, sql_name: String) -> Self {

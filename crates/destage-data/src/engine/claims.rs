@@ -144,22 +144,15 @@ fn set_values(table: &Table, unique: &Unique, change: &Change<'_>) -> Option<Box
 mod tests {
     use super::*;
     use crate::change::GroupWriter;
-    use crate::schema::{Column, ColumnDefault};
+    use crate::schema::Column;
     use crate::value::ColumnType;
 
     fn schema() -> Schema {
         let mut table = Table::named("t".into(), "t".into());
         table.key_len = 1;
         let column = |name: &str| Column {
-            name: name.into(),
-            sql_name: name.into(),
-            ty: ColumnType::Int { min: 0, max: 99 },
-            type_name: "int".into(),
-            not_null: false,
-            default: ColumnDefault::None,
-            generated: false,
             structural: true,
-            checked: false,
+            ..Column::named(name, ColumnType::Int { min: 0, max: 99 })
         };
         table.columns = ["id", "a", "b"].map(column).into();
         let unique = |columns: &[usize]| Unique {

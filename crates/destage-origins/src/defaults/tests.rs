@@ -106,15 +106,8 @@ fn digits_are_told_from_other_arguments() {
 
 fn schema() -> Schema {
     let column = |name: &str, ty: ColumnType, default: ColumnDefault| Column {
-        name: name.into(),
-        sql_name: name.into(),
-        ty,
-        type_name: "such a type".into(),
-        not_null: false,
         default,
-        generated: false,
-        structural: false,
-        checked: false,
+        ..Column::named(name, ty)
     };
     let formula = ColumnDefault::Formula;
     let mut table = Table::named("t".into(), "t".into());

@@ -1,19 +1,9 @@
 use super::*;
 use crate::cells::{Cell, push_cell};
-use crate::schema::{Column, ColumnDefault};
+use crate::schema::Column;
 
 fn column(name: &str, ty: ColumnType) -> Column {
-    Column {
-        name: name.into(),
-        sql_name: name.into(),
-        ty,
-        type_name: "type".into(),
-        not_null: false,
-        default: ColumnDefault::None,
-        generated: false,
-        structural: false,
-        checked: false,
-    }
+    Column::named(name, ty)
 }
 
 fn schema() -> Schema {

@@ -3,20 +3,13 @@
 use super::*;
 use crate::cells::{Cell, push_cell};
 use crate::mapping::{MappingSettings, ShapeSettings};
-use crate::schema::{Column, ColumnDefault, ForeignKey, Unique};
+use crate::schema::{Column, ForeignKey, Unique};
 use crate::value::ColumnType;
 
 fn column(name: &str) -> Column {
     Column {
-        name: name.into(),
-        sql_name: name.into(),
-        ty: ColumnType::Int { min: i64::MIN, max: i64::MAX },
-        type_name: "int".into(),
         not_null: true,
-        default: ColumnDefault::None,
-        generated: false,
-        structural: false,
-        checked: false,
+        ..Column::named(name, ColumnType::Int { min: i64::MIN, max: i64::MAX })
     }
 }
 

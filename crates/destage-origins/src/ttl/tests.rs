@@ -1,20 +1,10 @@
 //! Times as columns hold them, and which columns may.
 
 use super::*;
-use crate::schema::{Column, ColumnDefault};
+use crate::schema::Column;
 
 fn table(ty: ColumnType) -> Table {
-    let column = |name: &str, ty: ColumnType| Column {
-        name: name.into(),
-        sql_name: name.into(),
-        ty,
-        type_name: "such a type".into(),
-        not_null: false,
-        default: ColumnDefault::None,
-        generated: false,
-        structural: false,
-        checked: false,
-    };
+    let column = |name: &str, ty: ColumnType| Column::named(name, ty);
     let mut table = Table::named("t".into(), "t".into());
     table.columns = vec![column("id", ColumnType::Bytes), column("ends", ty)];
     table.key_len = 1;

@@ -22,17 +22,7 @@ const INT: ColumnType = ColumnType::Int { min: i64::MIN, max: i64::MAX };
 const TEXT: ColumnType = ColumnType::Text { chars_max: None };
 
 fn column(name: &str, ty: ColumnType) -> Column {
-    Column {
-        name: name.into(),
-        sql_name: name.into(),
-        ty,
-        type_name: "type".into(),
-        not_null: false,
-        default: ColumnDefault::None,
-        generated: false,
-        structural: false,
-        checked: false,
-    }
+    Column::named(name, ty)
 }
 
 fn key() -> Column {

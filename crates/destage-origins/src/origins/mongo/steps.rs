@@ -229,23 +229,13 @@ mod tests {
     use super::*;
     use crate::cells::push_cell;
     use crate::change::GroupWriter;
-    use crate::schema::{Column, ColumnDefault};
+    use crate::schema::Column;
     use crate::value::ColumnType;
 
     const T: TableId = TableId(0);
 
     fn column(name: &str, ty: ColumnType, checked: bool) -> Column {
-        Column {
-            name: name.into(),
-            sql_name: name.into(),
-            ty,
-            type_name: "long".into(),
-            not_null: false,
-            default: ColumnDefault::None,
-            generated: false,
-            structural: false,
-            checked,
-        }
+        Column { checked, ..Column::named(name, ty) }
     }
 
     fn schema(checked: bool) -> Schema {
