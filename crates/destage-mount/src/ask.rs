@@ -473,12 +473,16 @@ pub struct Lock {
 /// What is to be done with locks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locking {
-    /// Takes one, or gives it up. Waits until it is free where a thread is named: that one, unless a signal comes to it.
-    Set(Lock, Option<u32>),
+    /// Takes one, or gives it up, by this open of the file. Waits until it is free where a thread is named: that one, unless a
+    /// signal comes to it.
+    Set(Lock, Option<u32>, u64),
     /// Asks who is in the way of one.
     Test(Lock),
-    /// Gives all of them up.
+    /// Gives all of an owner's up.
     End,
+    /// This open has ended: whoever has taken locks by it and has not given them up is that open itself. The kernel names it
+    /// nowhere else.
+    Closed(u64),
 }
 
 /// Whoever can be asked.

@@ -358,6 +358,9 @@ impl Filesystem for Kernel {
         if let Some(owner) = owner.filter(|_| self.known.is_shared) {
             self.lock(ino, owner, Locking::End, Reply::Nobody);
         }
+        if self.known.is_shared {
+            self.lock(ino, LockOwner(0), Locking::Closed(handle.0), Reply::Nobody);
+        }
         self.ask(request, Ask::Release { ino: self.ino(ino), handle: handle.0 }, reply);
     }
 
@@ -468,7 +471,7 @@ impl Filesystem for Kernel {
         &self,
         request: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -478,7 +481,8 @@ impl Filesystem for Kernel {
         reply: ReplyEmpty,
     ) {
         let lock = Lock { start, end, kind };
-        self.lock(ino, owner, Locking::Set(lock, sleep.then(|| request.pid())), reply);
+        let waits = sleep.then(|| request.pid());
+        self.lock(ino, owner, Locking::Set(lock, waits, handle.0), reply);
     }
 
     fn fallocate(

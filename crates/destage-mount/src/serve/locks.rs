@@ -8,10 +8,11 @@
 //! a signal has come to who waits does not reach this front end, so it looks at what is pending for that thread.
 
 use super::live::Live;
+use super::shared::Nobody;
 use crate::ask::{Answer, Answered, Errno, Ino, Lock, Locking};
 use crate::origin::Origin;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,8 +26,8 @@ type Owner = (Ino, u64);
 /// The locks of a mount: see the module.
 pub(super) struct Locks {
     work: Sender<Work>,
-    /// Who has asked for one: a close by anybody else needs nothing.
-    owners: Arc<Mutex<HashSet<Owner>>>,
+    /// Who has asked for one, and by which open of the file the last time: a close by anybody else needs nothing.
+    owners: Arc<Mutex<HashMap<Owner, u64>>>,
 }
 
 struct Work {
@@ -51,23 +52,44 @@ impl Locks {
 
     /// Answers once it is done.
     pub(super) fn ask(&self, owner: Owner, locking: Locking, answer: Box<dyn Answer>) {
+        if let Locking::Closed(handle) = locking {
+            return self.closed(owner.0, handle, answer);
+        }
         let gives_up = match locking {
-            Locking::Set(lock, _) => lock.kind == libc::F_UNLCK,
-            Locking::Test(_) => false,
+            Locking::Set(lock, ..) => lock.kind == libc::F_UNLCK,
             Locking::End => true,
+            Locking::Test(_) | Locking::Closed(_) => false,
         };
         let is_known = {
             let mut owners = lock_of(&self.owners);
-            if !gives_up && matches!(locking, Locking::Set(..)) {
-                owners.insert(owner);
+            if let Locking::Set(_, _, handle) = locking
+                && !gives_up
+            {
+                owners.insert(owner, handle);
             }
-            owners.contains(&owner)
+            owners.contains_key(&owner)
         };
         if gives_up && !is_known {
             return answer.give(Ok(Answered::Done));
         }
+        self.send(Work { owner, locking, answer });
+    }
+
+    /// Ends those who have taken locks by an open that has ended. Processes have given theirs up: the kernel tells of each close
+    /// of theirs before.
+    fn closed(&self, ino: Ino, handle: u64, answer: Box<dyn Answer>) {
+        let of_open =
+            |(owner, by): (&Owner, &u64)| (owner.0 == ino && *by == handle).then_some(*owner);
+        let left: Vec<Owner> = lock_of(&self.owners).iter().filter_map(of_open).collect();
+        for owner in left {
+            self.send(Work { owner, locking: Locking::End, answer: Box::new(Nobody) });
+        }
+        answer.give(Ok(Answered::Done));
+    }
+
+    fn send(&self, work: Work) {
         // The thread lives as long as this does.
-        let _ = self.work.send(Work { owner, locking, answer });
+        let _ = self.work.send(work);
     }
 }
 
@@ -75,7 +97,7 @@ impl Locks {
 struct Keeper {
     live: Weak<Live>,
     origin: Arc<dyn Origin>,
-    owners: Arc<Mutex<HashSet<Owner>>>,
+    owners: Arc<Mutex<HashMap<Owner, u64>>>,
     held: HashMap<Owner, OwnedFd>,
     waiting: Vec<Work>,
 }
@@ -121,7 +143,7 @@ impl Keeper {
                 answer.give(Ok(Answered::Done));
                 true
             }
-            Locking::Set(lock, _) if lock.kind == libc::F_UNLCK => {
+            Locking::Set(lock, ..) if lock.kind == libc::F_UNLCK => {
                 let done = match self.held.get(&owner) {
                     Some(file) => set(file, lock),
                     None => Ok(()),
@@ -167,11 +189,11 @@ impl Keeper {
         let answered = match self.serving() {
             Serving::Never => Err(Errno::IO),
             Serving::Later => match work.locking {
-                Locking::Set(_, Some(thread)) if has_signal(thread) => Err(Errno::INTR),
+                Locking::Set(_, Some(thread), _) if has_signal(thread) => Err(Errno::INTR),
                 _ => return Some(work),
             },
             Serving::Yes => match (work.locking, self.carry_out(work.owner, work.locking)) {
-                (Locking::Set(_, Some(thread)), Err(Errno::AGAIN)) => {
+                (Locking::Set(_, Some(thread), _), Err(Errno::AGAIN)) => {
                     if !has_signal(thread) {
                         return Some(work);
                     }
@@ -200,7 +222,7 @@ impl Keeper {
 
     fn carry_out(&mut self, owner: Owner, locking: Locking) -> Result<Answered, Errno> {
         match locking {
-            Locking::Set(lock, _) => {
+            Locking::Set(lock, ..) => {
                 if !self.held.contains_key(&owner) {
                     let file = self.open(owner.0)?;
                     self.held.insert(owner, file);
@@ -215,7 +237,7 @@ impl Keeper {
                 };
                 Ok(Answered::Locked(found))
             }
-            Locking::End => Ok(Answered::Done),
+            Locking::End | Locking::Closed(_) => Ok(Answered::Done),
         }
     }
 

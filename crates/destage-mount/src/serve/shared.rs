@@ -247,7 +247,7 @@ impl Shared {
 }
 
 /// Who is put in the place of an answer while it is wrapped.
-struct Nobody;
+pub(super) struct Nobody;
 
 impl Answer for Nobody {
     fn give(self: Box<Self>, _: Result<Answered, Errno>) {}

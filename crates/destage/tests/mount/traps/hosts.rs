@@ -118,7 +118,7 @@ fn trap_08_a_handle_on_one_host_knows_the_end_that_another_host_has_moved() {
 
 /// Locks a file and gives it up as it is told.
 const LOCKER: &str = "
-import fcntl, signal, sys
+import fcntl, signal, struct, sys
 def alarm(*_):
     raise InterruptedError
 signal.signal(signal.SIGALRM, alarm)
@@ -131,7 +131,10 @@ for line in sys.stdin:
         if what == 'alarm':
             signal.alarm(1)
         kind = kinds[how] | (0 if wait or how == 'free' else fcntl.LOCK_NB)
-        if start == 'flock':
+        if what == 'open':
+            # F_OFD_SETLK: of the open itself, whoever has its descriptors.
+            fcntl.fcntl(file, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, int(start), int(count), 0))
+        elif start == 'flock':
             fcntl.flock(file, kind)
         else:
             fcntl.lockf(file, kind, int(count), int(start))
@@ -177,6 +180,15 @@ fn exclude_each_other(folders: &[PathBuf]) {
     assert_eq!(two.ask("take now 10 10"), "done", "ranges beside each other");
     assert_eq!(two.ask("take now 9 1"), "taken");
     // A program that dies while another one waits gives up all that it has.
+    two.tell("take wait 0 10");
+    eventually("it waits", PATIENCE, || waits(&two));
+    drop(one);
+    assert_eq!(two.answer(), "done");
+    // So does one whose locks are those of an open, not of a process.
+    assert_eq!(two.ask("free now 0 0"), "done");
+    let mut one = locker(&folders[0]);
+    assert_eq!(one.ask("take open 0 10"), "done");
+    assert_eq!(two.ask("take now 0 10"), "taken");
     two.tell("take wait 0 10");
     eventually("it waits", PATIENCE, || waits(&two));
     drop(one);
