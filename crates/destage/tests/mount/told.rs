@@ -1,14 +1,17 @@
 //! A program in Python that does as it is told, line by line, and answers each line by one.
 
+use crate::harness::PATIENCE;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 
 /// Ended with its test.
 pub(crate) struct Told {
     program: Child,
-    says: BufReader<ChildStdout>,
+    says: Receiver<String>,
 }
 
 impl Told {
@@ -18,7 +21,12 @@ impl Told {
         python.args(["-c", script]).current_dir(folder);
         python.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut program = python.spawn().expect("Python starts");
-        let says = BufReader::new(program.stdout.take().expect("its output is piped"));
+        let output = BufReader::new(program.stdout.take().expect("its output is piped"));
+        let (said, says) = channel();
+        // So that one that never answers holds up no test.
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| said.send(line))
+        });
         Self { program, says }
     }
 
@@ -30,9 +38,7 @@ impl Told {
 
     /// What it answers to the line that is next.
     pub(crate) fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.says.read_line(&mut line).expect("it answers");
-        line.trim().to_owned()
+        self.says.recv_timeout(PATIENCE).expect("it answers").trim().to_owned()
     }
 
     /// Tells it a line; the answer.
