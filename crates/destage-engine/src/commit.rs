@@ -5,13 +5,19 @@
 //! one that began just before, without it, and for its own. Lanes count in the order in which they began. Once one has
 //! failed, no other is believed, whichever began first, since what a failed sync left on the medium is unknown.
 //!
+//! Where the medium takes durable writes one by one, several at once, each has a lane of its own, and no sync follows. A crash
+//! may keep a later one and lose an earlier one: what lies behind the gap is cut, and nobody was told of it, since lanes
+//! count in order. Such writes and flushes are never under way together.
+//!
 //! ```text
 //!            want()                Write         ended(Wrote)            Sync          ended(Synced)
 //!   core ──────────► wanted ──► [ flush out ] ─────────────► written ──► [ lane 0 ] ──────────────► News::Durable
-//!                                     └──── WriteAndSync ────────────────────────── ended(WroteAndSynced) ──┘
+//!                       │             └──── WriteAndSync ────────────────────────── ended(WroteAndSynced) ──┤
+//!                       └─ WriteDurably ─► [ a lane each ] ───────────────────────── ended(Synced) ──────────┘
 //! ```
 
 use alloc::collections::VecDeque;
+use core::ops::Range;
 use destage_core::{Lsn, Span, Time};
 
 /// How a front end's journal is committed.
@@ -19,6 +25,8 @@ use destage_core::{Lsn, Span, Time};
 pub struct CommitSettings {
     /// Syncs that may be under way at once; 1 or 2.
     pub lanes: usize,
+    /// Durable writes that may be under way at once, each on a lane after those of syncs; 0 for none.
+    pub durable_writes: usize,
     /// The longest usual sync that the asking thread may carry out itself, so that a fast disk costs no hand-over; [`None`]
     /// for never.
     pub here_max: Option<Span>,
@@ -39,6 +47,8 @@ pub struct Log {
     pub written: Lsn,
     /// Writing what is buffered is no more than handing it to the system.
     pub is_light: bool,
+    /// It takes durable writes now: nothing that was written still has to be synced.
+    pub is_direct: bool,
     /// Something is not durable yet, or its durability not marked.
     pub is_mark_due: bool,
 }
@@ -56,7 +66,7 @@ pub struct Load {
     pub is_room_short: bool,
 }
 
-/// Which sync: the first lane uses the journal's own handle.
+/// Which sync or durable write: the first lane uses the journal's own handle.
 pub type Lane = usize;
 
 /// What is to be done with the journal. Each is answered by [`GroupCommit::ended`], or [`GroupCommit::not_begun`].
@@ -76,6 +86,13 @@ pub enum Step {
     Sync {
         /// On this lane.
         lane: Lane,
+    },
+    /// Write what is buffered so that it is durable once it is written, beside other such writes.
+    WriteDurably {
+        /// On this lane.
+        lane: Lane,
+        /// On the asking thread, at once.
+        here: bool,
     },
 }
 
@@ -103,7 +120,8 @@ pub enum Ended {
         /// How long it took.
         took: Span,
     },
-    /// Of [`Step::Sync`]: everything up to here is durable, if what the lanes before it said is true as well.
+    /// Of [`Step::Sync`] or [`Step::WriteDurably`]: everything up to here is durable, if what the lanes before it said is true
+    /// as well.
     Synced {
         /// The lane.
         lane: Lane,
@@ -117,8 +135,8 @@ pub enum Ended {
 /// What the front end has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// The sync of a lane counts now, for as much as it said: those that began before it have ended. Comes before what
-    /// follows from it.
+    /// The sync or durable write of a lane counts now, for as much as it said: those that began before it have ended. Comes
+    /// before what follows from it.
     Synced {
         /// The lane.
         lane: Lane,
@@ -151,7 +169,7 @@ pub struct GroupCommit {
     is_writing: bool,
     /// What was written is to be synced on this lane at once.
     next_lane: Option<Lane>,
-    /// A lane had nothing to sync: only a flush makes durable what is wanted.
+    /// A lane could do nothing: only a flush makes durable what is wanted.
     needs_flush: bool,
     /// In the order in which they began.
     syncs: VecDeque<Running>,
@@ -181,7 +199,7 @@ impl GroupCommit {
             is_writing: false,
             next_lane: None,
             needs_flush: false,
-            syncs: VecDeque::with_capacity(settings.lanes),
+            syncs: VecDeque::with_capacity(settings.lanes + settings.durable_writes),
             retry_at: None,
             last_sync: now,
             latency: Span::ZERO,
@@ -234,6 +252,11 @@ impl GroupCommit {
         if let Some(lane) = self.next_lane.take() {
             return Some(self.begin_sync(lane));
         }
+        if self.writes_durably() {
+            let is_free = self.syncs.len() < self.settings.durable_writes;
+            let is_beside = is_free && self.wanted.is_some() && self.is_direct(log, load);
+            return is_beside.then(|| self.begin_durable_write(false));
+        }
         if !self.syncs.is_empty() {
             let is_free = self.syncs.len() < self.settings.lanes;
             let is_beside = is_free && self.is_prompt(load) && log.is_light;
@@ -242,6 +265,7 @@ impl GroupCommit {
         if let Some(upto) = self.wanted {
             return Some(match () {
                 () if self.needs_flush => self.begin_flush(true, false),
+                () if self.is_direct(log, load) => self.begin_durable_write(self.is_here(load)),
                 () if self.is_here(load) => self.begin_flush(true, true),
                 () if log.written >= upto => self.begin_sync(0),
                 () if self.is_prompt(load) && log.is_light => self.begin_write_then_sync(),
@@ -260,7 +284,9 @@ impl GroupCommit {
     /// What is better written now than later although nobody waits for it, so that the next sync finds little left. Makes
     /// nothing durable, so what a crash may take back stays as it is. To be asked for when nothing else is to be done.
     pub fn next_ahead(&mut self, now: Time, log: Log, load: Load) -> Option<Step> {
-        let is_taken = self.is_writing || self.wanted.is_some() && self.syncs.is_empty();
+        let is_taken = self.is_writing
+            || self.wanted.is_some() && self.syncs.is_empty()
+            || self.writes_durably();
         if is_taken || self.is_full || load.is_room_short || !self.is_able(now) {
             return None;
         }
@@ -309,14 +335,15 @@ impl GroupCommit {
         }
     }
 
-    /// A [`Step::Sync`] could not be begun: nothing was left to sync, or there was no handle for it.
+    /// A [`Step::Sync`] could not be begun: nothing was left to sync, or there was no handle for it. Or a
+    /// [`Step::WriteDurably`] could not: what is buffered takes a flush.
     ///
     /// # Panics
     /// If no such step is under way.
     pub fn not_begun(&mut self, now: Time, lane: Lane) {
         let place = self.syncs.iter().position(|sync| sync.lane == lane);
         self.syncs.remove(place.expect("a sync of this lane is under way"));
-        self.needs_flush = self.syncs.is_empty();
+        self.needs_flush = self.syncs.is_empty() || self.is_durable_write(lane);
         self.count_in_order(now);
     }
 
@@ -340,6 +367,21 @@ impl GroupCommit {
         self.is_prompt(load) && !load.has_readers
     }
 
+    /// Whether what is buffered is to be written durably, without a sync.
+    fn is_direct(&self, log: Log, load: Load) -> bool {
+        let is_able = self.settings.durable_writes > 0 && !self.needs_flush;
+        is_able && load.is_prompt && log.is_direct && log.is_light && log.buffered_bytes > 0
+    }
+
+    fn is_durable_write(&self, lane: Lane) -> bool {
+        lane >= self.settings.lanes
+    }
+
+    /// Whether durable writes are under way, beside which there are no syncs.
+    fn writes_durably(&self) -> bool {
+        self.syncs.front().is_some_and(|sync| self.is_durable_write(sync.lane))
+    }
+
     fn mark_at(&self) -> Option<Time> {
         self.settings.mark_after.map(|after| self.last_sync + after)
     }
@@ -351,9 +393,20 @@ impl GroupCommit {
 
     /// Writes here, and has a lane sync it, so that another one may follow.
     fn begin_write_then_sync(&mut self) -> Step {
-        let is_taken = |lane: &Lane| self.syncs.iter().any(|sync| sync.lane == *lane);
-        self.next_lane = (0..self.settings.lanes).find(|lane| !is_taken(lane));
+        self.next_lane = self.free_lane(0..self.settings.lanes);
         self.begin_flush(false, true)
+    }
+
+    fn begin_durable_write(&mut self, here: bool) -> Step {
+        let first = self.settings.lanes;
+        let lane = self.free_lane(first..first + self.settings.durable_writes);
+        let lane = lane.expect("fewer writes are under way than may be");
+        self.syncs.push_back(Running { lane, ended: None });
+        Step::WriteDurably { lane, here }
+    }
+
+    fn free_lane(&self, mut lanes: Range<Lane>) -> Option<Lane> {
+        lanes.find(|&lane| self.syncs.iter().all(|sync| sync.lane != lane))
     }
 
     fn begin_sync(&mut self, lane: Lane) -> Step {

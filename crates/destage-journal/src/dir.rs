@@ -3,9 +3,10 @@
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, ErrorKind};
 use rustix::fs::FlockOperation;
+use rustix::io::ReadWriteFlags;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -178,6 +179,17 @@ impl DiskFile for LocalFile {
         Ok(Box::new(Self(OpenOptions::new().read(true).write(true).open(same)?)))
     }
 
+    fn direct(&self) -> io::Result<Box<dyn DiskFile>> {
+        let same = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(same)?;
+        Ok(Box::new(Self(file)))
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
@@ -197,6 +209,19 @@ impl DiskFile for LocalFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
+    }
+
+    fn write_durably(&self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let parts = [io::IoSlice::new(bytes)];
+            match rustix::io::pwritev2(&self.0, &parts, offset, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => (offset, bytes) = (offset + n as u64, &bytes[n..]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {

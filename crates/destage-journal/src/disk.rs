@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// One flat directory of files.
 ///
@@ -71,6 +72,19 @@ pub trait DiskFile: Send + Sync + Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// A handle of the very same file for [`DiskFile::write_durably`], of which several may then run at once.
+    ///
+    /// # Errors
+    /// `Unsupported` where that cannot be had.
+    fn direct(&self) -> io::Result<Box<dyn DiskFile>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The descriptor by which others may do the same; `None` if there is none.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether it holds no bytes.
     ///
     /// # Errors
@@ -106,6 +120,17 @@ pub trait DiskFile: Send + Sync + Debug {
     /// After an error any part of any of them may have been written.
     fn write_each(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
         writes.iter().try_for_each(|&(offset, bytes)| self.write_at(offset, bytes))
+    }
+
+    /// As [`DiskFile::write_at`], within the file's length; once it has succeeded, these bytes are durable, whatever becomes of
+    /// others. For a handle of [`DiskFile::direct`]: `offset` and the length are multiples of a sector, and the bytes begin at
+    /// the start of a page.
+    ///
+    /// # Errors
+    /// As for `write_at`: after an error any part may have become durable, or become it later.
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_at(offset, bytes)?;
+        self.sync_data()
     }
 
     /// Makes the file's bytes and length durable.

@@ -154,51 +154,77 @@ impl Flush {
     /// The writer, and what it has not written.
     pub(crate) fn into_parts(self) -> (Box<Writer>, Buffer) {
         let Self { writer, mut buffer, done } = self;
-        let cut = buffer.batches.get(done).map_or(buffer.bytes.len(), |b| b.start);
-        buffer.bytes.drain(..cut);
-        buffer.batches.drain(..done);
-        for batch in &mut buffer.batches {
+        buffer.drop_first(done);
+        (writer, buffer)
+    }
+}
+
+impl Buffer {
+    /// Forgets its first batches, which have been written.
+    pub(crate) fn drop_first(&mut self, count: usize) {
+        let cut = self.batches.get(count).map_or(self.bytes.len(), |batch| batch.start);
+        self.bytes.drain(..cut);
+        self.batches.drain(..count);
+        for batch in &mut self.batches {
             batch.start -= cut;
             batch.end -= cut;
         }
-        (writer, buffer)
     }
 }
 
 impl Writer {
     /// Writes as many batches from `from` on as one write takes. Returns how many.
     fn write(&mut self, buffer: &mut Buffer, from: usize) -> Result<usize, Error> {
-        let Buffer { bytes, batches } = buffer;
-        let start = batches[from].start;
-        if batches[from].catalog.is_some() || !self.takes(bytes, &batches[from], start) {
-            let catalog = batches[from].catalog.clone();
+        let mut count = self.fitting(buffer, from);
+        if count == 0 {
+            let catalog = buffer.batches[from].catalog.clone();
             self.roll(catalog.unwrap_or_else(|| self.catalog.clone()))?;
-            if !self.takes(bytes, &batches[from], start) {
+            buffer.batches[from].catalog = None;
+            count = self.fitting(buffer, from);
+            if count == 0 {
                 self.summary.give_up();
-                assert!(self.takes(bytes, &batches[from], start), "a batch fits a segment");
+                count = self.fitting(buffer, from);
+                assert!(count > 0, "a batch fits a segment");
             }
         }
-        let more = batches[from + 1..]
-            .iter()
-            .take_while(|batch| batch.catalog.is_none() && self.takes(bytes, batch, start))
-            .count();
-        let run = &batches[from..=from + more];
+        let at = Position { segment: self.number, offset: self.offset };
+        let (end, stamps) = self.seal_run(buffer, from, count);
+        let Buffer { bytes, batches } = buffer;
+        let start = batches[from].start;
+        let last = from + count == batches.len();
+        let filled = if last { self.fill_page(bytes, start, end) } else { end };
+        self.put(&bytes[start..filled], (end - start) as u64, stamps)?;
+        self.written.extend(batches[from..from + count].iter().map(|batch| WrittenBatch {
+            first_lsn: batch.first_lsn,
+            records: batch.records,
+            at: Position { offset: at.offset + (batch.start - start) as u64, ..at },
+        }));
+        Ok(count)
+    }
+
+    /// How many batches from `from` on go into the segment with one write; those are in its summary from then on.
+    pub(crate) fn fitting(&mut self, buffer: &Buffer, from: usize) -> usize {
+        let Buffer { bytes, batches } = buffer;
+        let start = batches[from].start;
+        let fits = |batch: &&BatchMeta| batch.catalog.is_none() && self.takes(bytes, batch, start);
+        batches[from..].iter().take_while(fits).count()
+    }
+
+    /// Seals batches for one write. Returns where it ends in the buffer, padding included, and when its records were made.
+    pub(crate) fn seal_run(
+        &mut self,
+        buffer: &mut Buffer,
+        from: usize,
+        count: usize,
+    ) -> (usize, Stamps) {
+        let Buffer { bytes, batches } = buffer;
+        let run = &batches[from..from + count];
         let mut stamps = Stamps::default();
         for batch in run {
             self.seal(batch, bytes);
             stamps.join(batch.stamps);
         }
-        let end = start + padded(run[more].end - start);
-        let last = from + more + 1 == batches.len();
-        let filled = if last { self.fill_page(bytes, start, end) } else { end };
-        let at = Position { segment: self.number, offset: self.offset };
-        self.put(&bytes[start..filled], (end - start) as u64, stamps)?;
-        self.written.extend(run.iter().map(|batch| WrittenBatch {
-            first_lsn: batch.first_lsn,
-            records: batch.records,
-            at: Position { offset: at.offset + (batch.start - start) as u64, ..at },
-        }));
-        Ok(more + 1)
+        (run[0].start + padded(run[count - 1].end - run[0].start), stamps)
     }
 
     /// Whether the segment has room for a batch and for what its summary says of it, which it does from then on. `start` is
@@ -250,11 +276,7 @@ impl Writer {
         written.map_err(|e| self.store.fence(&format!("write segment {}", self.number), e))?;
         self.wrote();
         self.offset += used;
-        let mut index = self.store.index();
-        let segment = index.segments.back_mut().expect("the segment being written is in the index");
-        segment.next_lsn = self.next_lsn;
-        segment.end = self.offset;
-        segment.stamps.join(stamps);
+        self.store.index().wrote(self.next_lsn, self.offset, stamps);
         Ok(())
     }
 

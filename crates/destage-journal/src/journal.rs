@@ -1,6 +1,7 @@
 //! The journal as its owner uses it: appending in memory, handing flushes over, reclaiming.
 
 use crate::disk::{Disk, DiskFile};
+use crate::durable::Direct;
 use crate::error::Error;
 use crate::flush::{BatchMeta, Buffer, Flush, Writer, WrittenBatch};
 use crate::format::{BATCH_HEADER, FLAG_SKIP, RECORD_HEADER, SegmentHeader, padded, push_record};
@@ -35,13 +36,13 @@ use std::time::Duration;
 /// ```
 #[derive(Debug)]
 pub struct Journal {
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     upkeep: Upkeep,
     uuid: String,
     incarnation: u64,
     /// `None` while a flush has it.
-    writer: Option<Box<Writer>>,
-    buffer: Buffer,
+    pub(crate) writer: Option<Box<Writer>>,
+    pub(crate) buffer: Buffer,
     /// Whether the last batch of the buffer takes further records.
     open: bool,
     /// Emptied buffers keep their memory for the next flush.
@@ -54,16 +55,17 @@ pub struct Journal {
     catalog_pending: bool,
     /// What is handed over to another place, too, if anything is.
     handed: Option<Handed>,
-    written: u64,
-    durable: u64,
-    /// The newest group that a [`Sync`] has made durable, and how many writes.
-    reached: (u64, u64),
+    pub(crate) written: u64,
+    pub(crate) durable: u64,
+    /// The newest group that a [`Sync`] or a durable write has made durable, and how many writes.
+    pub(crate) reached: (u64, u64),
     mark_due: bool,
     decided: u64,
     retain: Duration,
     journal_bytes_max: u64,
     /// Handles that [`Journal::segment_reader`] gave out.
     readers: BTreeMap<u64, Arc<dyn DiskFile>>,
+    pub(crate) direct: Direct,
     /// The handle of [`Journal::sync_beside`], and of which segment.
     beside: Option<(u64, Arc<dyn DiskFile>)>,
     /// Dropped last: waits for the thread.
@@ -151,6 +153,7 @@ impl Journal {
             retain: options.retain,
             journal_bytes_max: options.journal_bytes_max,
             readers: BTreeMap::new(),
+            direct: Direct::default(),
             beside: None,
             writer: Some(Box::new(writer)),
             _worker: worker,
@@ -242,7 +245,7 @@ impl Journal {
         self.open = true;
     }
 
-    fn end_batch(&mut self) {
+    pub(crate) fn end_batch(&mut self) {
         if !std::mem::take(&mut self.open) {
             return;
         }
@@ -266,8 +269,9 @@ impl Journal {
     /// Hands over what is buffered. May be empty: running it then only syncs.
     ///
     /// # Panics
-    /// If the flush before has not been given back.
+    /// If the flush before has not been given back, or a durable write.
     pub fn take(&mut self) -> Flush {
+        assert!(self.direct.under_way == 0, "durable writes are given back first");
         let writer = self.writer.take().expect("one flush at a time: give the last one back first");
         self.end_batch();
         let buffer = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.recycled));
@@ -281,6 +285,7 @@ impl Journal {
         let (writer, mut buffer) = flush.into_parts();
         self.written = writer.next_lsn - 1;
         self.writer = Some(writer);
+        self.open_direct();
         self.note_durable();
         if !buffer.batches.is_empty() {
             self.prepend(buffer);
@@ -337,7 +342,7 @@ impl Journal {
         }
     }
 
-    fn note_durable(&mut self) {
+    pub(crate) fn note_durable(&mut self) {
         let Some(writer) = &mut self.writer else { return };
         let (durable, writes) = self.reached;
         writer.reached(durable, writes);

@@ -7,6 +7,7 @@
 mod chain;
 mod dir;
 mod disk;
+mod durable;
 mod error;
 mod flush;
 mod format;
@@ -27,6 +28,7 @@ mod upkeep;
 
 pub use dir::{DirDisk, LocalFile};
 pub use disk::{Disk, DiskFile};
+pub use durable::DurableWrite;
 pub use error::{Error, ErrorKind, Position};
 pub use flush::{Flush, WrittenBatch};
 pub use format::FORMAT_VERSION;

@@ -255,6 +255,14 @@ impl Index {
         self.segments.push_back(segment);
     }
 
+    /// The segment that is being written holds more records.
+    pub(crate) fn wrote(&mut self, next_lsn: u64, end: u64, stamps: Stamps) {
+        let segment = self.segments.back_mut().expect("the segment being written is in the index");
+        segment.next_lsn = next_lsn;
+        segment.end = end;
+        segment.stamps.join(stamps);
+    }
+
     /// Takes the oldest segment out, unless it is being written or `keep` says so.
     pub(crate) fn pop_unless(
         &mut self,

@@ -21,6 +21,8 @@ struct Run {
     life: u8,
     /// A sync beside flushes is taken for one of what they wrote before it was handed back.
     claims_late: bool,
+    /// Durable writes count as they end.
+    counts_any_order: bool,
 }
 
 impl Run {
@@ -34,6 +36,7 @@ impl Run {
             reclaimed: 0,
             life: 0,
             claims_late: false,
+            counts_any_order: false,
         }
     }
 
@@ -111,17 +114,25 @@ impl Run {
         }
     }
 
+    fn append(&mut self, journal: &mut Journal) {
+        let lsn = journal.last() + 1;
+        let size = if self.random.below(20) == 0 { 9_000 } else { 700 };
+        let mut payload = vec![self.life; self.random.below(size)];
+        payload.extend_from_slice(&lsn.to_le_bytes());
+        journal.append(lsn, lsn, 0, &payload);
+        self.appended.push(payload);
+    }
+
     fn work(&mut self, mut journal: Journal) {
+        journal.allow_durable_writes(self.random.below(3) > 0);
         // It has run, and its owner does not know yet.
         let mut syncing = None;
         for step in 0.. {
             for _ in 0..self.random.below(4) {
-                let lsn = journal.last() + 1;
-                let size = if self.random.below(20) == 0 { 9_000 } else { 700 };
-                let mut payload = vec![self.life; self.random.below(size)];
-                payload.extend_from_slice(&lsn.to_le_bytes());
-                journal.append(lsn, step, 0, &payload);
-                self.appended.push(payload);
+                self.append(&mut journal);
+            }
+            if !self.write_durably(&mut journal) {
+                return;
             }
             if self.random.below(10) == 0 {
                 journal.set_catalog(&[step as u8; 9]).unwrap();
@@ -145,6 +156,39 @@ impl Run {
                 journal.reclaim(self.acknowledged, u64::MAX);
             }
         }
+    }
+
+    /// Several durable writes at once, which end in any order. False if the power is gone.
+    fn write_durably(&mut self, journal: &mut Journal) -> bool {
+        let mut under_way = Vec::new();
+        for _ in 0..self.random.below(5) {
+            let Some(write) = journal.take_durable() else { break };
+            if self.random.below(2) == 0 && write.begun().is_err() {
+                return false;
+            }
+            under_way.push((write, false));
+            for _ in 0..self.random.below(3) {
+                self.append(journal);
+            }
+        }
+        while !under_way.is_empty() {
+            let (write, is_done) = {
+                let at = self.random.below(under_way.len());
+                &mut under_way[at]
+            };
+            if !std::mem::replace(is_done, true) {
+                let Ok(upto) = write.run() else { return false };
+                if self.counts_any_order {
+                    self.acknowledged = self.acknowledged.max(upto);
+                }
+            }
+            let done = under_way.iter().take_while(|(_, is_done)| *is_done).count();
+            for (write, _) in under_way.drain(..done) {
+                journal.wrote_durably(&write);
+                self.acknowledged = self.acknowledged.max(journal.status().durable_lsn);
+            }
+        }
+        true
     }
 
     /// Begins a sync beside further flushes, or hands one back. False if the power is gone.
@@ -223,6 +267,45 @@ fn a_sync_does_not_cover_what_was_written_while_it_ran() {
     let claims_late = |seed| Run { claims_late: true, ..Run::new(seed, false) };
     let failed = (0..50).filter(|&seed| live_and_crash(claims_late(seed)).is_err()).count();
     assert!(failed > 0, "the crash test would not notice a sync that claims too much");
+}
+
+#[test]
+fn a_durable_write_does_not_cover_those_before_it() {
+    let counts_any_order = |seed| Run { counts_any_order: true, ..Run::new(seed, false) };
+    let failed = (0..50).filter(|&seed| live_and_crash(counts_any_order(seed)).is_err()).count();
+    assert!(failed > 0, "the crash test would not notice acknowledgements out of order");
+}
+
+#[test]
+fn of_durable_writes_none_counts_behind_one_that_failed() {
+    for failing in 0..3 {
+        let disk = SimDisk::new();
+        let (mut journal, _) = common::open(&disk).unwrap();
+        journal.allow_durable_writes(true);
+        let mut writes: Vec<_> = (1..=3u64)
+            .map(|lsn| {
+                journal.append(lsn, lsn * 1_000, (lsn % 7) as u16, &[7; 600]);
+                journal.take_durable().unwrap()
+            })
+            .collect();
+        assert!(journal.take_durable().is_none(), "nothing is buffered");
+        for (at, write) in writes.iter_mut().enumerate().rev() {
+            if at == failing {
+                disk.fail_after(Count::Writes, 1, std::io::ErrorKind::Other);
+            }
+            assert_eq!(write.run().is_ok(), at > failing, "{at}");
+        }
+        writes.iter().for_each(|write| journal.wrote_durably(write));
+        assert_eq!(journal.status().durable_lsn, 0);
+        journal.append(4, 4_000, 4, &[7; 600]);
+        assert_eq!(common::flush(&mut journal, true).unwrap_err().kind(), ErrorKind::Fenced);
+        drop(journal);
+        disk.crash(failing as u64);
+        // What was never acknowledged may be there, from the first on, and the journal goes on behind it.
+        let (mut journal, recovery) = common::open(&disk).unwrap();
+        assert!(recovery.last_lsn <= 3);
+        common::commit(&mut journal, &[9; 10]);
+    }
 }
 
 /// Every operation of one fixed run, in turn, as the one during which the power goes.

@@ -7,6 +7,7 @@
 //! - creations, renames and removals since the last successful sync of the directory: each one kept or lost on its own;
 //! - a write, sync or any operation that fails once, then works again; after a failed sync the bytes written before it are
 //!   lost or kept at random, and no later sync makes them durable;
+//! - a durable write: its sectors are durable when it has succeeded; until then, and if it fails, as if written and not synced;
 //! - a full disk: writes that extend a file fail.
 //!
 //! Not survivable, and therefore injected by tests on purpose only ([`SimDisk::edit`]): durable sectors that change.
@@ -289,6 +290,21 @@ impl Inode {
         }
     }
 
+    /// Makes durable what these sectors hold.
+    fn sync_sectors(&mut self, offset: usize, len: usize) {
+        let mut others = std::mem::take(&mut self.dirty);
+        let end = offset + len;
+        let (first, last) = (offset / SECTOR, end.div_ceil(SECTOR));
+        let mut these = others.split_off(&first);
+        others.append(&mut these.split_off(&last));
+        self.dirty = these;
+        let (now, durable) = (self.now.len(), self.durable.len());
+        self.sync();
+        // The length was durable, or others' to make so.
+        self.durable.truncate(durable.max(end.min(now)));
+        self.dirty = others;
+    }
+
     fn fail_sync(&mut self) {
         for (sector, versions) in std::mem::take(&mut self.dirty) {
             self.limbo.entry(sector).or_default().extend(versions);
@@ -426,6 +442,10 @@ impl DiskFile for SimFile {
         Ok(Box::new(Self { disk: self.disk.clone(), inode: self.inode, life: self.life }))
     }
 
+    fn direct(&self) -> io::Result<Box<dyn DiskFile>> {
+        self.again()
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.disk.state().inodes[self.inode].now.len() as u64)
     }
@@ -460,6 +480,17 @@ impl DiskFile for SimFile {
         }
         state.inodes[self.inode].write(offset as usize, bytes);
         after(late)
+    }
+
+    fn write_durably(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        assert!(offset.is_multiple_of(SECTOR as u64) && bytes.len().is_multiple_of(SECTOR));
+        assert!(bytes.as_ptr().align_offset(4096) == 0, "a durable write begins at a page of memory");
+        self.write_at(offset, bytes)?;
+        let mut state = self.disk.state();
+        state.enter(self.life, Count::Syncs, false)?;
+        let (from, len) = (offset as usize, bytes.len());
+        state.inodes[self.inode].sync_sectors(from, len);
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -146,6 +146,7 @@ impl Volume {
 /// One sync at a time, by the threads that carry out all jobs; further records are written beside it.
 const COMMIT: CommitSettings = CommitSettings {
     lanes: 1,
+    durable_writes: 0,
     here_max: None,
     write_ahead_bytes: 256 << 10,
     write_beside_bytes: 32 << 10,

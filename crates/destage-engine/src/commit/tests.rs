@@ -17,7 +17,13 @@ struct Disk {
     begun: u64,
     /// The syncs of the lanes that ended well: which they were, and what they covered.
     synced: Vec<(u64, u64)>,
+    /// Durable writes that ended well while an earlier one had not: their first and last groups.
+    islands: Vec<(u64, u64)>,
 }
+
+/// Lanes of syncs, and after them those of durable writes.
+const SYNCS: usize = 2;
+const LANES: usize = SYNCS + 3;
 
 /// A sync under way.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +59,7 @@ struct Bench {
     disk: Disk,
     now: Time,
     flush: Option<bool>,
-    lanes: [Option<Sync>; 2],
+    lanes: [Option<Sync>; LANES],
     told: u64,
     is_dead: bool,
     wanted: u64,
@@ -69,7 +75,7 @@ impl Bench {
             disk,
             now: Time::from_secs(1),
             flush: None,
-            lanes: [None; 2],
+            lanes: [None; LANES],
             told: 0,
             is_dead: false,
             wanted: 0,
@@ -82,8 +88,13 @@ impl Bench {
             buffered_bytes: (self.disk.appended - self.disk.written) as usize * 100,
             written: Lsn(self.disk.written),
             is_light: self.disk.appended - self.disk.written < 5,
+            is_direct: self.writes_durably() || self.disk.written == self.disk.durable,
             is_mark_due: self.disk.written > self.disk.durable,
         }
+    }
+
+    fn writes_durably(&self) -> bool {
+        self.lanes[SYNCS..].iter().any(Option::is_some)
     }
 
     fn begin(&mut self, load: Load) {
@@ -98,17 +109,31 @@ impl Bench {
     fn step(&mut self, step: Step) {
         match step {
             Step::Write { here } => {
-                assert!(self.flush.is_none());
+                assert!(self.flush.is_none() && !self.writes_durably());
                 self.flush = Some(false);
                 if here {
                     self.end_flush(Fate::Good);
                 }
             }
             Step::WriteAndSync { here } => {
-                assert!(self.flush.is_none());
+                assert!(self.flush.is_none() && !self.writes_durably());
                 self.flush = Some(true);
                 if here {
                     self.end_flush(Fate::Good);
+                }
+            }
+            // What is too much for one write of the segment takes a flush.
+            Step::WriteDurably { lane, .. } if self.disk.appended - self.disk.written == 4 => {
+                self.commit.not_begun(self.now, lane);
+            }
+            Step::WriteDurably { lane, here } => {
+                assert!(self.flush.is_none() && self.lanes[lane].is_none());
+                assert!(self.lanes[..SYNCS].iter().all(Option::is_none));
+                let Disk { written: from, appended: upto, .. } = self.disk;
+                self.disk.written = upto;
+                self.lanes[lane] = Some(Sync { number: 0, from, upto });
+                if here {
+                    self.end_sync(lane, Fate::Good);
                 }
             }
             Step::Sync { lane } if self.disk.written == self.disk.durable => {
@@ -154,6 +179,17 @@ impl Bench {
         let Some(Sync { number, from, upto }) = self.lanes[lane].take() else { return };
         let disk = &mut self.disk;
         let result = match fate {
+            Fate::Failed | Fate::Full if lane >= SYNCS => {
+                self.is_dead = true;
+                Err(LogFault::Failed)
+            }
+            Fate::Good if lane >= SYNCS => {
+                disk.islands.push((from, upto));
+                while let Some(at) = disk.islands.iter().position(|&(from, _)| from == disk.durable) {
+                    disk.durable = disk.islands.swap_remove(at).1;
+                }
+                Ok(Lsn(upto))
+            }
             Fate::Failed | Fate::Full => {
                 // What ended well and began before it has been looked at; what began later may have been told nothing.
                 let earlier = disk.synced.iter().filter(|(other, _)| *other < number);
@@ -215,8 +251,7 @@ impl Bench {
         for _ in 0..40 {
             self.begin(Load::default());
             self.end_flush(Fate::Good);
-            self.end_sync(0, Fate::Good);
-            self.end_sync(1, Fate::Good);
+            (0..LANES).for_each(|lane| self.end_sync(lane, Fate::Good));
             self.act(Act::Pass);
         }
     }
@@ -234,15 +269,18 @@ fn act() -> impl Strategy<Value = Act> {
         6 => begin.prop_map(|(is_prompt, has_readers, is_short)| Act::Begin { is_prompt, has_readers, is_short }),
         1 => Just(Act::Ahead),
         3 => fate().prop_map(Act::EndFlush),
-        4 => (0_usize..2, fate()).prop_map(|(lane, fate)| Act::EndSync(lane, fate)),
+        4 => (0..LANES, fate()).prop_map(|(lane, fate)| Act::EndSync(lane, fate)),
         1 => Just(Act::Pass),
     ]
 }
 
 fn settings() -> impl Strategy<Value = CommitSettings> {
-    (1_usize..=2, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(lanes, is_here, is_beside, is_marked)| CommitSettings {
-            lanes,
+    let writes = prop_oneof![Just(0), 1..=LANES - SYNCS];
+    (writes, 1..=SYNCS, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(durable_writes, lanes, is_here, is_beside, is_marked)| CommitSettings {
+            // Lanes of durable writes come after all those of syncs.
+            lanes: if durable_writes > 0 { SYNCS } else { lanes },
+            durable_writes,
             here_max: is_here.then_some(Span::from_millis(3)),
             write_ahead_bytes: 300,
             write_beside_bytes: if is_beside { 100 } else { usize::MAX },
@@ -277,7 +315,8 @@ proptest! {
 
 fn two_lanes() -> CommitSettings {
     CommitSettings {
-        lanes: 2,
+        lanes: SYNCS,
+        durable_writes: 0,
         here_max: Some(Span::from_millis(3)),
         write_ahead_bytes: 300,
         write_beside_bytes: usize::MAX,
@@ -312,6 +351,42 @@ fn syncs_that_count_as_they_end_fail_the_same_test() {
     assert!(!is_true(two_lanes(), &second_before_first(), true));
 }
 
+/// Three durable writes are under way; the first one ends last.
+fn first_write_last(fate: Fate) -> Vec<Act> {
+    let begin = Act::Begin { is_prompt: true, has_readers: true, is_short: false };
+    let mut acts = Vec::new();
+    (0..3).for_each(|_| acts.extend([Act::Append, Act::Want, begin]));
+    let ends = [(SYNCS + 1, Fate::Good), (SYNCS + 2, Fate::Good), (SYNCS, fate)];
+    acts.extend(ends.map(|(lane, fate)| Act::EndSync(lane, fate)));
+    acts
+}
+
+fn three_writes() -> CommitSettings {
+    CommitSettings { durable_writes: LANES - SYNCS, ..two_lanes() }
+}
+
+#[test]
+fn durable_writes_count_in_the_order_of_the_log() {
+    for fate in [Fate::Good, Fate::Failed] {
+        let mut bench = Bench::new(three_writes());
+        let acts = first_write_last(fate);
+        for &act in &acts[..acts.len() - 1] {
+            bench.act(act);
+            assert_eq!(bench.told, 0, "{bench:?}");
+        }
+        assert_eq!(bench.disk.written, 3, "one does not wait for another: {bench:?}");
+        assert!(is_true(three_writes(), &acts, false));
+    }
+}
+
+/// Negative control: durable writes count as they end.
+#[test]
+fn durable_writes_that_count_as_they_end_fail_the_same_test() {
+    for fate in [Fate::Good, Fate::Failed] {
+        assert!(!is_true(three_writes(), &first_write_last(fate), true));
+    }
+}
+
 #[test]
 fn a_full_disk_is_left_alone_for_a_while_and_tried_again() {
     let mut bench = Bench::new(two_lanes());
@@ -344,7 +419,7 @@ fn a_full_disk_that_nobody_waits_for_wakes_nobody() {
 #[test]
 fn a_fast_disk_is_written_by_who_asks_and_beside_readers_by_a_lane() {
     let mut commit = GroupCommit::new(two_lanes(), Time::ZERO);
-    let log = Log { buffered_bytes: 100, written: Lsn(0), is_light: true, is_mark_due: true };
+    let log = Log { buffered_bytes: 100, written: Lsn(0), is_light: true, is_direct: false, is_mark_due: true };
     let prompt = Load { is_prompt: true, ..Load::default() };
     commit.want(Lsn(1));
     assert!(commit.patience(prompt).is_some());

@@ -137,6 +137,7 @@ const RECORD_BYTES: usize = 24;
 /// Syncs run on a thread of their own, so that two may be under way.
 const COMMIT: CommitSettings = CommitSettings {
     lanes: 1,
+    durable_writes: 0,
     here_max: None,
     write_ahead_bytes: 1 << 20,
     write_beside_bytes: 256 << 10,

@@ -90,6 +90,7 @@ pub(super) struct Tier {
 /// One write of the log at a time, with all that has come by then.
 const COMMIT: CommitSettings = CommitSettings {
     lanes: 1,
+    durable_writes: 0,
     here_max: None,
     write_ahead_bytes: usize::MAX,
     write_beside_bytes: usize::MAX,
@@ -226,6 +227,7 @@ impl Tier {
             buffered_bytes: (self.unsynced * u64::from(self.block)) as usize,
             written: self.core.committed(),
             is_light: false,
+            is_direct: false,
             is_mark_due: false,
         };
         self.commit.next_due(now, log, Load::default())
