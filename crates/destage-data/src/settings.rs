@@ -7,6 +7,7 @@ use destage_core::{Policy, Span};
 pub use destage_origins::settings::{DocumentSettings, DomainSettings, TableSettings};
 use destage_record::RecordSettings;
 pub use destage_replicas_redis::Places;
+pub use destage_runtime::commit_ring::DEPTH_MAX;
 use destage_runtime::sockets::Listen;
 use destage_runtime::tls::ServerFiles;
 use std::collections::BTreeMap;
@@ -35,6 +36,9 @@ pub struct Settings {
     pub replicas: Option<ReplicaSettings>,
     /// Go on with a journal that is one copy of a log on other servers, without them.
     pub journal_alone: bool,
+    /// Durable writes of the journal that may be under way at once, at most [`DEPTH_MAX`]; 0 for buffered writes and syncs;
+    /// `None` to measure the disk at the start.
+    pub journal_depth: Option<usize>,
     /// How long decided groups are kept in the journal.
     pub retain: Span,
     /// How long a shutdown may drain; [`Span::MAX`] for as long as it takes.
@@ -203,6 +207,7 @@ impl Default for Settings {
             policy: Policy::default(),
             replicas: None,
             journal_alone: false,
+            journal_depth: None,
             retain: Span::from_secs(600),
             drain_timeout: Span::from_secs(30),
             password: None,

@@ -98,17 +98,22 @@ impl DurableWrite {
 }
 
 impl Journal {
-    /// Whether [`Journal::take_durable`] is to be used. Default false. What is gained depends on the medium: measure it.
-    pub fn allow_durable_writes(&mut self, is_allowed: bool) {
-        self.direct.is_allowed = is_allowed;
+    /// How many durable writes there may be at once; 0, the default, for none. What is gained depends on the medium: measure
+    /// it. A journal that never syncs takes none.
+    pub fn allow_durable_writes(&mut self, depth: usize) {
+        self.direct.depth = if self.store.is_unsafe() { 0 } else { depth };
         self.open_direct();
+    }
+
+    /// How many there may be at once; 0 where the medium takes none.
+    pub fn durable_writes(&self) -> usize {
+        if self.direct.file.is_some() { self.direct.depth } else { 0 }
     }
 
     /// Whether what is appended may be taken for a durable write: everything written before is durable or on its way by such
     /// writes, and the medium takes them. False while a flush is out.
     pub fn takes_durable_writes(&self) -> bool {
-        let is_open =
-            |number| self.direct.file.as_ref().is_some_and(|&(of, _)| of == number);
+        let is_open = |number| self.direct.file.as_ref().is_some_and(|&(of, _)| of == number);
         let writer = self.writer.as_deref();
         writer.is_some_and(|writer| !writer.unsynced && is_open(writer.number))
     }
@@ -158,14 +163,15 @@ impl Journal {
         }
         assert!(write.upto > self.durable, "durable writes are given back in their order");
         self.written = write.upto;
-        self.store.index().wrote(write.upto + 1, write.offset + write.bytes.get().len() as u64, write.stamps);
+        let end = write.offset + write.bytes.get().len() as u64;
+        self.store.index().wrote(write.upto + 1, end, write.stamps);
         self.reached = self.reached.max((write.upto, write.writes));
         self.note_durable();
     }
 
     /// The segment's file once more, for durable writes.
     pub(crate) fn open_direct(&mut self) {
-        let Some(writer) = self.writer.as_deref().filter(|_| self.direct.is_allowed) else {
+        let Some(writer) = self.writer.as_deref().filter(|_| self.direct.depth > 0) else {
             self.direct.file = None;
             return;
         };
@@ -185,7 +191,7 @@ impl Journal {
 /// What durable writes need of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
-    is_allowed: bool,
+    depth: usize,
     /// The handle, and of which segment.
     file: Option<(u64, Arc<dyn DiskFile>)>,
     /// Writes that have not been given back.

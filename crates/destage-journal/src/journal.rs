@@ -98,6 +98,8 @@ pub struct JournalStatus {
     pub durable_lsn: u64,
     /// Bytes appended and not yet taken by a flush.
     pub buffered_bytes: usize,
+    /// Durable writes that there may be at once; 0 where what is written is synced.
+    pub durable_writes: usize,
     /// Whether a write or sync has failed.
     pub fenced: bool,
 }
@@ -520,6 +522,7 @@ impl Journal {
             written_lsn: self.written,
             durable_lsn: self.durable,
             buffered_bytes: self.buffer.bytes.len(),
+            durable_writes: self.durable_writes(),
             fenced: self.store.is_fenced(),
         }
     }

@@ -120,6 +120,11 @@ impl Store {
         Error::fencing(what, source)
     }
 
+    /// Nothing is ever made durable: [`Options::unsafe_no_fsync`].
+    pub(crate) fn is_unsafe(&self) -> bool {
+        self.no_fsync
+    }
+
     pub(crate) fn check_fence(&self) -> Result<(), Error> {
         if self.is_fenced() { Err(Error::fenced()) } else { Ok(()) }
     }

@@ -124,7 +124,7 @@ impl Run {
     }
 
     fn work(&mut self, mut journal: Journal) {
-        journal.allow_durable_writes(self.random.below(3) > 0);
+        journal.allow_durable_writes(self.random.below(3));
         // It has run, and its owner does not know yet.
         let mut syncing = None;
         for step in 0.. {
@@ -281,7 +281,7 @@ fn of_durable_writes_none_counts_behind_one_that_failed() {
     for failing in 0..3 {
         let disk = SimDisk::new();
         let (mut journal, _) = common::open(&disk).unwrap();
-        journal.allow_durable_writes(true);
+        journal.allow_durable_writes(3);
         let mut writes: Vec<_> = (1..=3u64)
             .map(|lsn| {
                 journal.append(lsn, lsn * 1_000, (lsn % 7) as u16, &[7; 600]);

@@ -5,10 +5,11 @@
 
 use destage_core::{Lsn, Span, Time};
 use destage_engine::{CommitSettings, Ended, GroupCommit, Lane, Load, Log, LogFault, News, Step};
-use destage_journal::{Error, ErrorKind, Flush, Journal, Sync};
+use destage_journal::{DurableWrite, Error, ErrorKind, Flush, Journal, Sync};
+use std::io;
 use std::time::{Duration, Instant};
 
-/// Most lanes that there can be.
+/// Most lanes of syncs that there can be.
 pub const LANES_MAX: usize = 2;
 
 /// When a journal is written and made durable: see the module.
@@ -16,8 +17,8 @@ pub const LANES_MAX: usize = 2;
 pub struct JournalCommit {
     commit: GroupCommit,
     inline_bytes_max: usize,
-    /// Syncs that have ended and do not count yet, by lane.
-    ended: [Option<Sync>; LANES_MAX],
+    /// What has ended and does not count yet, by lane.
+    ended: Vec<Option<Durable>>,
 }
 
 /// Something to be done with the journal's files, by [`CommitWork::run`].
@@ -32,7 +33,14 @@ pub struct CommitWork {
 enum Kind {
     Write(Flush),
     WriteAndSync(Flush),
-    Sync { lane: Lane, sync: Sync },
+    Durable { lane: Lane, durable: Durable },
+}
+
+/// What makes something durable on a lane.
+#[derive(Debug)]
+enum Durable {
+    Sync(Sync),
+    Write(DurableWrite),
 }
 
 /// What came of it, for [`JournalCommit::ended`].
@@ -52,8 +60,9 @@ impl JournalCommit {
     /// If there are more than [`LANES_MAX`] lanes.
     pub fn new(settings: CommitSettings, inline_bytes_max: usize, now: Time) -> Self {
         assert!(settings.lanes <= LANES_MAX, "{} lanes", settings.lanes);
+        let lanes = settings.lanes + settings.durable_writes;
         let commit = GroupCommit::new(settings, now);
-        Self { commit, inline_bytes_max, ended: [const { None }; LANES_MAX] }
+        Self { commit, inline_bytes_max, ended: (0..lanes).map(|_| None).collect() }
     }
 
     /// The core wants everything up to here durable.
@@ -125,8 +134,8 @@ impl JournalCommit {
                 let result = result.map_err(|error| fault(journal, &error));
                 Ended::WroteAndSynced { result, took }
             }
-            Kind::Sync { lane, sync } => {
-                self.ended[lane] = Some(sync);
+            Kind::Durable { lane, durable } => {
+                self.ended[lane] = Some(durable);
                 let result = result.map_err(|error| fault(journal, &error));
                 Ended::Synced { lane, result, took }
             }
@@ -138,11 +147,11 @@ impl JournalCommit {
     pub fn poll_news(&mut self, journal: &mut Journal) -> Option<News> {
         loop {
             match self.commit.poll_news()? {
-                News::Synced { lane } => {
-                    if let Some(sync) = self.ended[lane].take() {
-                        journal.synced(&sync);
-                    }
-                }
+                News::Synced { lane } => match self.ended[lane].take() {
+                    Some(Durable::Sync(sync)) => journal.synced(&sync),
+                    Some(Durable::Write(write)) => journal.wrote_durably(&write),
+                    None => {}
+                },
                 news => return Some(news),
             }
         }
@@ -154,6 +163,7 @@ impl JournalCommit {
             buffered_bytes,
             written: Lsn(journal.written()),
             is_light: buffered_bytes <= self.inline_bytes_max && journal.stays_in_segment(),
+            is_direct: journal.takes_durable_writes(),
             is_mark_due: journal.mark_due(),
         }
     }
@@ -172,7 +182,11 @@ impl JournalCommit {
                         None
                     }),
                 };
-                (Kind::Sync { lane, sync: sync.ok_or(lane)? }, false)
+                (Kind::Durable { lane, durable: Durable::Sync(sync.ok_or(lane)?) }, false)
+            }
+            Step::WriteDurably { lane, here } => {
+                let write = journal.take_durable().ok_or(lane)?;
+                (Kind::Durable { lane, durable: Durable::Write(write) }, here)
             }
         };
         Ok(CommitWork { kind, is_here, began: now })
@@ -196,11 +210,19 @@ impl CommitWork {
         self.kind.is_sync()
     }
 
-    /// The lane of a sync of what was written; `None` for a flush, of which there is one at a time.
+    /// The lane of a sync of what was written or of a durable write; `None` for a flush, of which there is one at a time.
     pub fn lane(&self) -> Option<Lane> {
         match self.kind {
-            Kind::Sync { lane, .. } => Some(lane),
+            Kind::Durable { lane, .. } => Some(lane),
             Kind::Write(_) | Kind::WriteAndSync(_) => None,
+        }
+    }
+
+    /// The durable write that it is, which others may carry out: [`CommitWork::ended`].
+    pub fn durable_write(&self) -> Option<&DurableWrite> {
+        match &self.kind {
+            Kind::Durable { durable: Durable::Write(write), .. } => Some(write),
+            _ => None,
         }
     }
 
@@ -208,7 +230,7 @@ impl CommitWork {
     pub fn written_bytes(&self) -> Option<usize> {
         match &self.kind {
             Kind::Write(flush) => Some(flush.len()),
-            Kind::WriteAndSync(_) | Kind::Sync { .. } => None,
+            Kind::WriteAndSync(_) | Kind::Durable { .. } => None,
         }
     }
 
@@ -218,10 +240,24 @@ impl CommitWork {
         let result = match &mut self.kind {
             Kind::Write(flush) => flush.run(false),
             Kind::WriteAndSync(flush) => flush.run(true),
-            Kind::Sync { sync, .. } => sync.run(),
+            Kind::Durable { durable: Durable::Sync(sync), .. } => sync.run(),
+            Kind::Durable { durable: Durable::Write(write), .. } => write.run(),
         };
         let took = Span(began.elapsed().as_nanos() as u64);
         CommitDone { kind: self.kind, began: self.began, took, result: result.map(Lsn) }
+    }
+
+    /// A durable write that others have carried out has ended now.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn ended(mut self, now: Time, written: io::Result<()>) -> CommitDone {
+        let Kind::Durable { durable: Durable::Write(write), .. } = &mut self.kind else {
+            panic!("only durable writes are carried out by others");
+        };
+        let result = write.ended(written).map(Lsn);
+        let took = now.since(self.began);
+        CommitDone { kind: self.kind, began: self.began, took, result }
     }
 }
 
@@ -244,7 +280,7 @@ impl CommitDone {
 
     /// Whether a flush has ended, so that what is appended may be written again.
     pub fn is_flush(&self) -> bool {
-        !matches!(self.kind, Kind::Sync { .. })
+        !matches!(self.kind, Kind::Durable { .. })
     }
 
     /// What went wrong, if it was the journal's end; a full disk is not.
@@ -264,6 +300,7 @@ mod tests {
     const NOW: Time = Time(1_000_000_000);
     const SETTINGS: CommitSettings = CommitSettings {
         lanes: LANES_MAX,
+        durable_writes: 0,
         here_max: Some(Span::from_millis(3)),
         write_ahead_bytes: 1_000,
         write_beside_bytes: usize::MAX,
@@ -338,7 +375,7 @@ mod tests {
     fn a_journal_that_fails_is_told_once_and_given_nothing_more() {
         let mut world = World::new();
         world.append();
-        world.disk.fail_after(Count::Syncs, 1, std::io::ErrorKind::Other);
+        world.disk.fail_after(Count::Syncs, 1, io::ErrorKind::Other);
         let work = world.due(false).expect("someone waits");
         let done = work.run();
         assert!(done.failure().is_some() && done.is_flush());

@@ -388,7 +388,11 @@ pub struct JournalReport {
     /// Its disk is full: no write is acknowledged until there is space; absent where it has its space for good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_full: Option<bool>,
-    /// Syncs.
+    /// Durable writes that may be under way at once, past the page cache; 0: what is written is synced, one after another. Absent
+    /// where there is no choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u64>,
+    /// Syncs and durable writes.
     pub syncs_total: u64,
     /// Duration of a sync.
     pub fsync_latency: Latencies,

@@ -479,6 +479,14 @@ fn cache(r: &Report) -> Rows {
     ]
 }
 
+fn depth(depth: Option<u64>) -> String {
+    match depth {
+        None => String::new(),
+        Some(0) => ", buffered writes".to_owned(),
+        Some(depth) => format!(", direct writes, up to {depth} at once"),
+    }
+}
+
 fn journal(r: &Report) -> Rows {
     let journal = &r.journal;
     let mut rows = vec![
@@ -492,7 +500,7 @@ fn journal(r: &Report) -> Rows {
                 bytes(r.policy.journal_bytes_max),
             ),
         ),
-        ("syncs", count(journal.syncs_total)),
+        ("syncs", format!("{}{}", count(journal.syncs_total), depth(journal.depth))),
         ("sync latency", latency(&journal.fsync_latency)),
         (
             "at the start",

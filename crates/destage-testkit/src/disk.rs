@@ -484,7 +484,10 @@ impl DiskFile for SimFile {
 
     fn write_durably(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         assert!(offset.is_multiple_of(SECTOR as u64) && bytes.len().is_multiple_of(SECTOR));
-        assert!(bytes.as_ptr().align_offset(4096) == 0, "a durable write begins at a page of memory");
+        assert!(
+            bytes.as_ptr().align_offset(4096) == 0,
+            "a durable write begins at a page of memory"
+        );
         self.write_at(offset, bytes)?;
         let mut state = self.disk.state();
         state.enter(self.life, Count::Syncs, false)?;

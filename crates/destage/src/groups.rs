@@ -45,6 +45,7 @@ const GROUPS: &[Group] = &[
         &[
             "dirty-limit",
             "journal-size",
+            "journal-depth",
             "cache-size",
             "log-size",
             "batch",

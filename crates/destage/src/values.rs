@@ -1,10 +1,12 @@
 //! The forms of values on the command line, with their errors.
 
 use crate::error::CliError;
-use destage_data::settings::Unmapped;
+use destage_data::settings::{DEPTH_MAX, Unmapped};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 
 /// The admin port, or none.
 #[derive(Clone, Copy, Debug)]
@@ -75,13 +77,38 @@ pub(crate) fn size(text: &str, low: &str, high: &str) -> Result<Size, String> {
 
 fn within<T>(value: T, low: &str, high: &str) -> Result<T, String>
 where
-    T: std::str::FromStr<Err: std::fmt::Debug> + PartialOrd,
+    T: FromStr<Err: fmt::Debug> + PartialOrd,
 {
     let bound = |text: &str| text.parse::<T>().expect("the bounds are constants that parse");
     if value >= bound(low) && value <= bound(high) {
         Ok(value)
     } else {
         Err(format!("out of range: {low} to {high}"))
+    }
+}
+
+/// `--journal-depth`: so many, or as measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JournalDepth(pub(crate) Option<usize>);
+
+impl FromStr for JournalDepth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self(None));
+        }
+        let depth = text.parse().ok().filter(|depth| *depth <= DEPTH_MAX);
+        depth.map(|depth| Self(Some(depth))).ok_or_else(|| format!("auto, or 0 to {DEPTH_MAX}"))
+    }
+}
+
+impl fmt::Display for JournalDepth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("auto"),
+            Some(depth) => depth.fmt(f),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 mod direct;
 mod extents;
 mod prepared;
-mod ring;
 
 use super::CacheError;
 use destage_journal::{DiskFile, LocalFile};

@@ -267,6 +267,7 @@ impl Measured {
         report.destage.rows_total = self.rows;
         report.journal.segments = journal.segments as u64;
         report.journal.bytes = journal.bytes;
+        report.journal.depth = Some(journal.durable_writes as u64);
         let kept = journal.oldest_stamp_ns.filter(|_| journal.oldest_lsn <= decided.0);
         report.journal.retained_seconds =
             Some(kept.map_or(0.0, |stamp| now.since(Time(stamp)).as_secs_f64()));

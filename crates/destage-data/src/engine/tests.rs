@@ -139,8 +139,8 @@ fn what_a_tick_lets_in_is_answered() {
 /// Found at random: a sync of the journal failed, the process started anew on what the system still showed, and then the power
 /// went. One sync at a time, by a thread.
 fn after_a_failed_sync(seed: u64, step: u64) -> Options {
-    let (one_lane, syncs_here) = (true, false);
-    let chosen = Options { one_lane, syncs_here, ..Options::choose(seed) };
+    let (one_lane, syncs_here, durable_writes) = (true, false, 0);
+    let chosen = Options { one_lane, syncs_here, durable_writes, ..Options::choose(seed) };
     Options { crash_at: step, watches: false, derives: false, ..chosen }
 }
 

@@ -32,7 +32,8 @@ use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::tls::{ServerConfig, ServerFiles};
 use destage_runtime::watch::Guard;
 use destage_runtime::{notify, policy};
-use mio::{Events, Token};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Token};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -48,6 +49,9 @@ const FETCH_ROWS_MAX: usize = 256;
 const FETCHERS: usize = 4;
 /// An output buffer that grew beyond this is given back once it is sent.
 const OUTPUT_KEPT_BYTES: usize = 64 << 10;
+
+/// Durable writes of the journal, in a poll's events.
+const JOURNAL: Token = Token(usize::MAX - 2);
 
 /// Where the server runs.
 pub(super) enum Host {
@@ -190,10 +194,17 @@ impl Server {
         };
         let is_program = hangups.is_some();
         let clock = Arc::new(clock);
+        let depth = engine.journal().durable_writes();
+        let syncer = Syncer::spawn(&outbox, clock.now(), depth, replicated).map_err(internal)?;
+        if let Some(ring) = syncer.ring() {
+            let registry = shell.registry();
+            let watched = registry.register(&mut SourceFd(&ring), JOURNAL, Interest::READABLE);
+            watched.map_err(internal)?;
+        }
         let server = Self {
             claims,
             whose,
-            syncer: Syncer::spawn(&outbox, clock.now(), replicated).map_err(internal)?,
+            syncer,
             shell,
             tls,
             refused: Refused::default(),
@@ -295,6 +306,7 @@ impl Server {
             if self.shell.is_accept_due() {
                 self.accept();
             }
+            self.durably_written();
             self.watch_journal();
             self.read_unread();
             while let Some(event) = self.shell.next_event() {
@@ -312,7 +324,7 @@ impl Server {
         for event in events {
             match event.token() {
                 LISTENER => self.accept(),
-                WAKER => {}
+                WAKER | JOURNAL => {}
                 Token(index) => {
                     let client = ClientId(index as u32);
                     if event.is_writable() {
@@ -333,6 +345,22 @@ impl Server {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes note of durable writes that have ended.
+    fn durably_written(&mut self) {
+        let now = self.now();
+        let mut is_first = true;
+        while let Some(done) = self.syncer.next_written(now) {
+            if std::mem::replace(&mut is_first, false) {
+                self.answer();
+            }
+            self.syncer.ended(&mut self.engine, now, done);
+        }
+        if !is_first {
+            self.heed_failure();
+            self.release();
         }
     }
 

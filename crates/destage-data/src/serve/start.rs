@@ -18,6 +18,7 @@ use destage_engine::Drive;
 use destage_journal::{DirDisk, Disk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_replicas_redis::Replicas;
 use destage_runtime::clock::Clock;
+use destage_runtime::commit_ring;
 use destage_runtime::progress::{self, Progress};
 use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own, policy};
@@ -77,6 +78,7 @@ pub(super) fn start(
     let (queries, partition) = fit(settings, &*origin, &mut schema)?;
     let schema = Arc::new(schema);
     let catalog = Catalog::of(&schema);
+    let depth = settings.journal_depth.unwrap_or_else(|| commit_ring::measure_depth(&disk));
     let (mut journal, recovery, replicated) = match log {
         None => {
             let (journal, recovery) = open_journal(settings, disk, &catalog)?;
@@ -84,6 +86,7 @@ pub(super) fn start(
         }
         Some(log) => replicated::journal(settings, log, disk, &catalog)?,
     };
+    journal.allow_durable_writes(depth);
     let mut writer = origin.writer()?;
     let partition = Arc::new(partition);
     let Claimed { epoch, owner, claims, whose, floor, unused } = identity::claim(

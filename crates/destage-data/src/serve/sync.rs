@@ -1,15 +1,18 @@
 //! The journal's threads: they carry out what group commit says.
 //!
 //! When the journal is written and made durable is [`JournalCommit`]'s to say: inline while the disk is fast and every client
-//! waits for it, else here. Two syncs may be under way at once, each with a handle of the file to itself.
+//! waits for it, else here. Two syncs may be under way at once, each with a handle of the file to itself. Durable writes go
+//! to the kernel from the server's own thread, which hears of their end like of a client.
 
 use super::replicated::Replicated;
 use super::{Event, Outbox, ServeError};
 use crate::engine::{COMMIT, Engine};
 use destage_core::{Fault, Lsn, Time};
-use destage_engine::{News, Writers};
+use destage_engine::{CommitSettings, News, Writers};
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
+use destage_runtime::commit_ring::CommitRing;
 use destage_runtime::handoff::{Receiver, Sender, queue};
+use std::os::fd::RawFd;
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +24,8 @@ pub(super) struct Syncer {
     commit: JournalCommit,
     /// One for each lane. Flushes are the first one's.
     threads: [Sender<CommitWork>; LANES_MAX],
+    /// Where durable writes go.
+    ring: Option<CommitRing>,
     /// The engine knows that the journal has failed.
     told: bool,
     /// The log on other servers, if the writes are kept there.
@@ -28,9 +33,11 @@ pub(super) struct Syncer {
 }
 
 impl Syncer {
+    /// For a journal that takes so many durable writes at once.
     pub(super) fn spawn(
         outbox: &Outbox,
         now: Time,
+        durable_writes: usize,
         replicated: Option<Replicated>,
     ) -> std::io::Result<Self> {
         if let Some(replicated) = &replicated {
@@ -42,8 +49,11 @@ impl Syncer {
             thread::Builder::new().name(name.into()).spawn(move || run(&receiver, &outbox))?;
             std::io::Result::Ok(jobs)
         };
+        let ring = if durable_writes > 0 { Some(CommitRing::new(durable_writes)?) } else { None };
+        let settings = CommitSettings { durable_writes, ..COMMIT };
         Ok(Self {
-            commit: JournalCommit::new(COMMIT, WRITE_INLINE_BYTES, now),
+            commit: JournalCommit::new(settings, WRITE_INLINE_BYTES, now),
+            ring,
             threads: [spawn("journal")?, spawn("journal-beside")?],
             told: false,
             replicated,
@@ -61,6 +71,21 @@ impl Syncer {
     /// Whether a flush or a sync is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.commit.is_busy()
+    }
+
+    /// What is readable when a durable write has ended.
+    pub(super) fn ring(&self) -> Option<RawFd> {
+        self.ring.as_ref().map(CommitRing::fd)
+    }
+
+    /// Whether durable writes are under way, which end without an event.
+    pub(super) fn writes_durably(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| !ring.is_empty())
+    }
+
+    /// A durable write that has ended.
+    pub(super) fn next_written(&mut self, now: Time) -> Option<CommitDone> {
+        self.ring.as_mut()?.next_ended(now)
     }
 
     /// Whether the journal has failed. The engine does not know of it yet.
@@ -101,6 +126,19 @@ impl Syncer {
         if self.commit.has_failed() {
             return false;
         }
+        let has_news = self.start_due(engine, writers, now);
+        if let Some(ring) = &mut self.ring {
+            ring.submit();
+        }
+        has_news
+    }
+
+    fn start_due(
+        &mut self,
+        engine: &mut Engine,
+        writers: &Writers,
+        now: impl Fn() -> Time,
+    ) -> bool {
         if let Some(replicated) = &mut self.replicated {
             replicated.ship(engine.journal());
         }
@@ -112,9 +150,7 @@ impl Syncer {
             let work = due.or_else(|| self.commit.next_ahead(now(), engine.journal(), load));
             let Some(work) = work else { return self.commit.has_failed() };
             if !work.is_here() {
-                self.threads[work.lane().unwrap_or(0)]
-                    .send(work)
-                    .expect("the journal's threads live as long as the server");
+                self.hand_over(work);
                 continue;
             }
             let is_sync = work.is_sync();
@@ -123,6 +159,20 @@ impl Syncer {
                 return true;
             }
         }
+    }
+
+    /// Has something done that takes its time.
+    fn hand_over(&mut self, work: CommitWork) {
+        let work = match &mut self.ring {
+            Some(ring) if work.durable_write().is_some() => match ring.begin(work) {
+                Ok(()) => return,
+                Err(work) => *work,
+            },
+            _ => work,
+        };
+        let thread = work.lane().filter(|lane| *lane < LANES_MAX).unwrap_or(0);
+        let sent = self.threads[thread].send(work);
+        sent.expect("the journal's threads live as long as the server");
     }
 
     /// Something has been done with the journal, here or on a thread.

@@ -185,7 +185,8 @@ impl Bench {
             }
             Fate::Good if lane >= SYNCS => {
                 disk.islands.push((from, upto));
-                while let Some(at) = disk.islands.iter().position(|&(from, _)| from == disk.durable) {
+                while let Some(at) = disk.islands.iter().position(|&(from, _)| from == disk.durable)
+                {
                     disk.durable = disk.islands.swap_remove(at).1;
                 }
                 Ok(Lsn(upto))
@@ -419,7 +420,13 @@ fn a_full_disk_that_nobody_waits_for_wakes_nobody() {
 #[test]
 fn a_fast_disk_is_written_by_who_asks_and_beside_readers_by_a_lane() {
     let mut commit = GroupCommit::new(two_lanes(), Time::ZERO);
-    let log = Log { buffered_bytes: 100, written: Lsn(0), is_light: true, is_direct: false, is_mark_due: true };
+    let log = Log {
+        buffered_bytes: 100,
+        written: Lsn(0),
+        is_light: true,
+        is_direct: false,
+        is_mark_due: true,
+    };
     let prompt = Load { is_prompt: true, ..Load::default() };
     commit.want(Lsn(1));
     assert!(commit.patience(prompt).is_some());

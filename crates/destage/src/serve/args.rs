@@ -4,8 +4,8 @@ use crate::error::CliError;
 use crate::server::RecordArgs;
 use crate::tls::TlsArgs;
 use crate::values::{
-    AbsentFilter, Admin, UnmappedWord, admin, all_unmapped, bytes, interval, listen, password,
-    size, staleness, unmapped,
+    AbsentFilter, Admin, JournalDepth, UnmappedWord, admin, all_unmapped, bytes, interval, listen,
+    password, size, staleness, unmapped,
 };
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
@@ -168,6 +168,11 @@ pub(crate) struct ServeArgs {
     /// Where clients reach this server, for others to tell them: HOST:PORT. By default what --listen says.
     #[arg(long, value_name = "ADDR")]
     advertise: Option<String>,
+
+    /// Durable writes of the journal that may be under way at once, past the page cache. auto measures the disk at the start. 0:
+    /// buffered writes, and one sync after another. 0 to 32.
+    #[arg(long, default_value = "auto", value_name = "COUNT|auto")]
+    journal_depth: JournalDepth,
 
     /// How long destaged writes are kept in the journal, so that they can be replayed onto an origin that went back. 0 to 7d.
     #[arg(long, default_value = "10m", value_parser = |s: &str| interval(s, "0", "7d"), value_name = "TIME")]
@@ -457,6 +462,7 @@ impl ServeArgs {
             policy,
             replicas,
             journal_alone: self.journal_alone,
+            journal_depth: self.journal_depth.0,
             retain: self.retain.span(),
             drain_timeout: self.drain_timeout.span(),
             users: users.map(|path| UsersFile::new(path, password.is_some())),

@@ -4,7 +4,7 @@
 //! syncs would wait for the slots'. What is written directly is at the device when the write returns, and a sync only has
 //! to flush the device's own cache.
 
-use super::ring::{Ring, Rings};
+use destage_runtime::ring::{Ring, Rings};
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io;

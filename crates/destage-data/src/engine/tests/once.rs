@@ -212,8 +212,8 @@ fn what_the_origin_rejected_is_given_up_through_crashes() {
 fn a_start_that_applies_what_was_given_up_is_noticed() {
     // One sync at a time, by a thread: crashes come between a record and its sync more often.
     let noticed = caught(|seed| {
-        let (one_lane, syncs_here) = (true, false);
-        Options { one_lane, syncs_here, ..rejected(seed, Once::AppliesGivenUp) }
+        let (one_lane, syncs_here, durable_writes) = (true, false, 0);
+        Options { one_lane, syncs_here, durable_writes, ..rejected(seed, Once::AppliesGivenUp) }
     });
     assert!(noticed.contains("executed twice"), "{noticed}");
 }

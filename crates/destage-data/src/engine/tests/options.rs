@@ -68,6 +68,8 @@ pub(super) struct Options {
     pub(super) early_writes: bool,
     /// One sync of the journal at a time, syncs on the server's thread, clients that would wait for these.
     pub(super) one_lane: bool,
+    /// So many durable writes of the journal at once; 0: flushes and syncs.
+    pub(super) durable_writes: usize,
     pub(super) syncs_here: bool,
     pub(super) has_readers: bool,
     pub(super) switches: bool,
@@ -126,6 +128,9 @@ pub(super) struct Options {
     pub(super) once: Once,
 }
 
+/// Most durable writes at once.
+pub(super) const DURABLE_WRITES_MAX: usize = 6;
+
 impl Options {
     pub(super) fn choose(seed: u64) -> Self {
         let mut rng = Rng::new(seed, 7);
@@ -161,6 +166,7 @@ impl Options {
             bulky: rng.chance(25),
             early_writes: rng.chance(30),
             one_lane: Rng::new(seed, 13).chance(30),
+            durable_writes: Rng::new(seed, 16).pick(&[0, 0, 1, 3, DURABLE_WRITES_MAX]),
             syncs_here: Rng::new(seed, 14).chance(60),
             has_readers: Rng::new(seed, 15).chance(50),
             switches: !is_plain && rng.chance(50),

@@ -10,7 +10,7 @@ mod storage;
 pub(super) use counts::Counts;
 pub(super) use storage::watermarks;
 
-use disk::group_commit;
+use disk::{PLACES, group_commit};
 
 use super::client::{Client, Issued, Watching};
 use super::derived::Asking;
@@ -26,7 +26,7 @@ use crate::schema::TableId;
 use destage_core::{BatchId, Lsn, Span, StopReason, Time};
 use destage_engine::Drive;
 use destage_journal::Journal;
-use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
+use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit};
 use destage_testkit::SimDisk;
 use destage_testkit::origin::{self, Fate, Origin};
 use std::cmp::Reverse;
@@ -138,7 +138,7 @@ pub(super) struct Sim {
     life: u64,
     commit: JournalCommit,
     /// The flush, then the syncs of the lanes.
-    committing: [Committing; 1 + LANES_MAX],
+    committing: [Committing; PLACES],
     fetching: BTreeMap<u64, Fetching>,
     scanning: BTreeMap<u64, Scanning>,
     pub(super) asking: BTreeMap<u64, Asking>,
@@ -162,7 +162,8 @@ impl Sim {
         let rng = Rng::new(options.seed, 1);
         let disk = SimDisk::new();
         disk.set_unsafe_no_rewrites(options.unsafe_no_rewrites);
-        let (journal, _) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
+        let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
+        journal.allow_durable_writes(options.durable_writes);
         let mut origin =
             Origin::new(if options.cascades { shop::model_with_cascades() } else { shop::model() });
         origin.rows = shop::initial().into_iter().collect();
@@ -202,7 +203,7 @@ impl Sim {
             events: 0,
             life: 0,
             commit: group_commit(&options, now),
-            committing: [const { Committing::Nothing }; 1 + LANES_MAX],
+            committing: [const { Committing::Nothing }; PLACES],
             fetching: BTreeMap::new(),
             scanning: BTreeMap::new(),
             asking: BTreeMap::new(),

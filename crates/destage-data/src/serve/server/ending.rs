@@ -58,15 +58,22 @@ impl Server {
     /// Waits until no flush is under way any more; false if that takes too long.
     fn await_flush(&mut self) -> bool {
         let until = Instant::now() + FLUSH_WAIT_MAX;
-        while self.syncer.is_busy() {
+        loop {
+            self.durably_written();
+            if !self.syncer.is_busy() {
+                return true;
+            }
             // Others' events come as well, and must not make it longer.
             let limit = until.saturating_duration_since(Instant::now());
-            let Ok(event) = self.shell.await_event(limit) else { return false };
-            if let Event::Committed(_) = event {
+            if limit.is_zero() {
+                return false;
+            }
+            // Durable writes end without an event.
+            let wait = if self.syncer.writes_durably() { limit.min(WRITE_WAIT) } else { limit };
+            if let Ok(event @ Event::Committed(_)) = self.shell.await_event(wait) {
                 self.event(event);
             }
         }
-        true
     }
 
     /// Waits until enough servers of the log hold what the origin has not decided: with d = T some of it is in memory alone.
@@ -223,3 +230,5 @@ const WENT_BACK: &str =
 
 /// How long the end of the process waits for a flush under way.
 const FLUSH_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How often the journal's durable writes are looked for meanwhile.
+const WRITE_WAIT: Duration = Duration::from_millis(2);

@@ -28,6 +28,7 @@ pub(in crate::engine::tests) struct Counts {
     pub(in crate::engine::tests) failed_syncs: u64,
     /// Syncs of the journal beside flushes.
     pub(in crate::engine::tests) lane_syncs: u64,
+    pub(in crate::engine::tests) durable_writes: u64,
     /// Writes of several domains, and those that began while another was under way.
     pub(in crate::engine::tests) across: u64,
     pub(in crate::engine::tests) parallel: u64,
@@ -67,6 +68,7 @@ impl Counts {
         self.implied += other.implied;
         self.failed_syncs += other.failed_syncs;
         self.lane_syncs += other.lane_syncs;
+        self.durable_writes += other.durable_writes;
         self.across += other.across;
         self.parallel += other.parallel;
         self.distrusted += other.distrusted;

@@ -2,15 +2,16 @@
 
 use super::{Committing, Event, Sim};
 use crate::engine::COMMIT;
-use crate::engine::tests::options::Options;
+use crate::engine::tests::options::{DURABLE_WRITES_MAX, Options};
 use destage_core::{Fault, Time};
 use destage_engine::{CommitSettings, Drive, News};
-use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit};
+use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
 
 /// As the server has it, or with one sync at a time.
 pub(super) fn group_commit(options: &Options, now: Time) -> JournalCommit {
     let settings = CommitSettings {
         lanes: if options.one_lane { 1 } else { COMMIT.lanes },
+        durable_writes: options.durable_writes,
         here_max: COMMIT.here_max.filter(|_| options.syncs_here),
         write_ahead_bytes: if options.early_writes { 600 } else { COMMIT.write_ahead_bytes },
         ..COMMIT
@@ -18,7 +19,10 @@ pub(super) fn group_commit(options: &Options, now: Time) -> JournalCommit {
     JournalCommit::new(settings, usize::MAX, now)
 }
 
-/// Where something under way is kept: the flush, or a sync on its lane.
+/// Most of what may be under way: the flush, and what each lane does.
+pub(super) const PLACES: usize = 1 + LANES_MAX + DURABLE_WRITES_MAX;
+
+/// Where something under way is kept: the flush, or what a lane does.
 fn place_of(work: &CommitWork) -> usize {
     work.lane().map_or(0, |lane| 1 + lane)
 }
@@ -53,6 +57,13 @@ impl Sim {
             let Some(work) = due.or_else(next) else { return };
             let place = place_of(&work);
             let (is_here, is_flush) = (work.is_here(), place == 0);
+            if let Some(write) = work.durable_write() {
+                self.counts.durable_writes += 1;
+                // The disk begins at once or later. A failure is told of once, by what counts.
+                if !is_here && !self.options.fails_syncs && self.rng.chance(50) {
+                    write.begun().expect("the disk works");
+                }
+            }
             self.committing[place] = Committing::Begun(work);
             if is_here {
                 self.end_commit(place);
@@ -85,7 +96,7 @@ impl Sim {
         self.tell();
     }
 
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         while let Some(news) = self.commit.poll_news(self.engine.journal()) {
             match news {
                 News::Full { .. } | News::HasSpace => unreachable!("the disk has room"),

@@ -1,6 +1,6 @@
 //! Crash and restart: what survives, and whether that is what was promised.
 
-use super::disk::group_commit;
+use super::disk::{PLACES, group_commit};
 use super::{Committing, Sim, with_domains};
 use crate::engine::Engine;
 use crate::origins::ALL_DOMAINS;
@@ -40,9 +40,14 @@ impl Sim {
         if power && self.rng.chance(60) {
             // The power goes in the middle of what the disk was doing.
             self.disk.power_off_after(1 + self.rng.below(4));
-            self.committing[0].run();
+            for place in 0..PLACES {
+                let is_begun = matches!(self.committing[place], Committing::Begun(_));
+                if place == 0 || is_begun && place > LANES_MAX && self.rng.chance(60) {
+                    self.committing[place].run();
+                }
+            }
         }
-        self.committing = [const { Committing::Nothing }; 1 + LANES_MAX];
+        self.committing = [const { Committing::Nothing }; PLACES];
         self.commit = group_commit(&self.options, self.now);
         for client in &mut self.clients {
             client.forget();
@@ -69,9 +74,12 @@ impl Sim {
 
     /// A server that stops by itself leaves nothing in memory, unless its disk fails at last.
     fn flush_at_last(&mut self) -> bool {
-        if let Some(done) = self.committing[0].take_ran() {
+        for place in (0..PLACES).filter(|place| *place == 0 || *place > LANES_MAX) {
+            let Some(done) = self.committing[place].take_ran() else { continue };
             let is_done = done.result.is_ok();
             self.commit.ended(self.now, self.engine.journal(), done);
+            // The journal hears of what counts; nobody else does any more.
+            while self.commit.poll_news(self.engine.journal()).is_some() {}
             if !is_done {
                 return false;
             }
@@ -86,9 +94,10 @@ impl Sim {
                 self.disk.power_off_after(1 + self.rng.below(6));
             }
             match Journal::open(Arc::new(self.disk.clone()), self.options.journal()) {
-                Ok(opened) => {
+                Ok((mut journal, recovery)) => {
                     self.disk.power_off_after(u64::MAX / 2);
-                    return opened;
+                    journal.allow_durable_writes(self.options.durable_writes);
+                    return (journal, recovery);
                 }
                 Err(error) => {
                     assert!(self.disk.is_powered_off(), "the journal is unusable: {error}");

@@ -13,13 +13,13 @@ const ENTRIES: usize = 32;
 
 /// Rings for whoever writes, as many as there ever were writers at a time.
 #[derive(Debug, Default)]
-pub(super) struct Rings {
+pub struct Rings {
     spares: Mutex<Vec<Ring>>,
 }
 
 impl Rings {
     /// A ring, if the kernel grants one: a container's filter or an old kernel may not.
-    pub(super) fn take(&self) -> Option<Ring> {
+    pub fn take(&self) -> Option<Ring> {
         let spare = self.spares.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.or_else(|| match Ring::new() {
             Ok(ring) => Some(ring),
@@ -31,13 +31,13 @@ impl Rings {
     }
 
     /// Keeps a ring for the next writer.
-    pub(super) fn give_back(&self, ring: Ring) {
+    pub fn give_back(&self, ring: Ring) {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner).push(ring);
     }
 }
 
 /// One writer's ring.
-pub(super) struct Ring {
+pub struct Ring {
     uring: IoUring,
 }
 
@@ -49,18 +49,14 @@ impl std::fmt::Debug for Ring {
 
 impl Ring {
     fn new() -> io::Result<Self> {
-        let uring = IoUring::builder()
-            .setup_coop_taskrun()
-            .build(ENTRIES as u32)
-            .or_else(|_| IoUring::new(ENTRIES as u32))?;
-        Ok(Self { uring })
+        Ok(Self { uring: new_ring(ENTRIES as u32)? })
     }
 
     /// Writes some bytes each at its offset, in any order; returns when none is under way any more.
     ///
     /// # Errors
     /// The first that the device reports; any part of the bytes may then have been written.
-    pub(super) fn write(&mut self, file: &File, writes: &[(u64, &[u8])]) -> io::Result<()> {
+    pub fn write(&mut self, file: &File, writes: &[(u64, &[u8])]) -> io::Result<()> {
         writes.chunks(ENTRIES).try_for_each(|some| self.write_some(file, some))
     }
 
@@ -110,8 +106,13 @@ impl Ring {
     }
 }
 
+/// A ring of the kernel's.
+pub(crate) fn new_ring(entries: u32) -> io::Result<IoUring> {
+    IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))
+}
+
 /// Errors that only ask for another try.
-fn is_for_now(errno: i32) -> bool {
+pub(crate) fn is_for_now(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::EAGAIN | libc::EBUSY)
 }
 
