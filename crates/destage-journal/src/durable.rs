@@ -113,6 +113,7 @@ impl Journal {
     /// Whether what is appended may be taken for a durable write: everything written before is durable or on its way by such
     /// writes, and the medium takes them. False while a flush is out.
     pub fn takes_durable_writes(&self) -> bool {
+        // What was written and not synced would count as durable with what follows it.
         let is_open = |number| self.direct.file.as_ref().is_some_and(|&(of, _)| of == number);
         let writer = self.writer.as_deref();
         writer.is_some_and(|writer| !writer.unsynced && is_open(writer.number))

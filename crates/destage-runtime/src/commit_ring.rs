@@ -239,6 +239,91 @@ const REMOTE: [u64; 7] =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commit::JournalCommit;
+    use destage_core::Lsn;
+    use destage_engine::{CommitSettings, Load, News};
+    use destage_journal::{Journal, Options, Recovery};
+    use std::sync::Arc;
+
+    const NOW: Time = Time(1_000_000_000);
+
+    /// A journal on a real disk that takes durable writes; `None` where that has none to give.
+    fn journal(folder: &Path) -> Option<(Journal, Recovery)> {
+        let disk = DirDisk::open(folder.join("journal")).unwrap();
+        let (mut journal, recovery) = Journal::open(Arc::new(disk), Options::default()).unwrap();
+        journal.allow_durable_writes(DEPTH);
+        (journal.durable_writes() > 0).then_some((journal, recovery))
+    }
+
+    fn commit() -> JournalCommit {
+        let settings = CommitSettings {
+            lanes: 1,
+            durable_writes: DEPTH,
+            here_max: None,
+            write_ahead_bytes: usize::MAX,
+            write_beside_bytes: usize::MAX,
+            mark_after: None,
+        };
+        JournalCommit::new(settings, usize::MAX, NOW)
+    }
+
+    /// Hands groups to the kernel, one write each.
+    fn begin(ring: &mut CommitRing, commit: &mut JournalCommit, journal: &mut Journal) {
+        for _ in 0..DEPTH {
+            let lsn = journal.last() + 1;
+            journal.append(lsn, NOW.0, 0, &lsn.to_le_bytes().repeat(1 + lsn as usize * 20));
+            commit.want(Lsn(lsn));
+            let load = Load { is_prompt: true, has_readers: true, ..Load::default() };
+            let work = commit.next_due(NOW, journal, load).expect("someone waits");
+            ring.begin(work).expect("a durable write, and there is room");
+        }
+        ring.submit();
+    }
+
+    const DEPTH: usize = 3;
+
+    #[test]
+    fn writes_of_the_kernel_are_told_in_order_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((mut journal, _)) = journal(folder.path()) else { return };
+        let (mut ring, mut commit) = (CommitRing::new(DEPTH).unwrap(), commit());
+        for _ in 0..20 {
+            begin(&mut ring, &mut commit, &mut journal);
+            let (mut told, last) = (0, journal.last());
+            while told < last {
+                if let Some(done) = ring.next_ended(NOW) {
+                    assert!(done.result.is_ok(), "{done:?}");
+                    commit.ended(NOW, &mut journal, done);
+                }
+                while let Some(news) = commit.poll_news(&mut journal) {
+                    let News::Durable { upto, .. } = news else { panic!("{news:?}") };
+                    assert!(upto.0 > told);
+                    told = upto.0;
+                }
+            }
+            assert!(ring.is_empty() && !commit.is_busy());
+        }
+        // The power may go now: nothing is closed.
+        drop(journal);
+        let (journal, recovery) = self::journal(folder.path()).unwrap();
+        assert_eq!(journal.last(), 20 * DEPTH as u64);
+        for record in recovery.records(1) {
+            let record = record.unwrap();
+            let expected = record.lsn.to_le_bytes().repeat(1 + record.lsn as usize * 20);
+            assert_eq!(record.payload, expected);
+        }
+    }
+
+    #[test]
+    fn a_ring_that_is_dropped_waits_for_the_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((mut journal, _)) = journal(folder.path()) else { return };
+        let (mut ring, mut commit) = (CommitRing::new(DEPTH).unwrap(), commit());
+        begin(&mut ring, &mut commit, &mut journal);
+        drop((ring, commit, journal));
+        let (journal, _) = self::journal(folder.path()).unwrap();
+        assert_eq!(journal.last(), DEPTH as u64, "they were under way, and have ended");
+    }
 
     fn times(micros: [u64; DEPTHS.len()]) -> [Duration; DEPTHS.len()] {
         micros.map(Duration::from_micros)

@@ -120,11 +120,14 @@ pub(crate) fn round(case: &Case, seed: u64) -> Option<Result<i64, String>> {
     let mut random = Random::new(seed, 0);
     let linger = ["0", "1ms", "20ms", "200ms"];
     let batch = ["1", "7", "100", "1000"];
+    // What the disk gains by, buffered writes with syncs, and durable writes one by one and beside each other.
+    let journal_depth = *Random::new(seed, 1).pick(&["auto", "0", "1", "6"]);
     let variant = *random.pick(&VARIANTS);
     let launch = Launch::before(&scratch, &database.url())
         .with(case.arguments)
         .with(variant)
-        .with(&["--linger", *random.pick(&linger), "--batch", *random.pick(&batch)]);
+        .with(&["--linger", *random.pick(&linger), "--batch", *random.pick(&batch)])
+        .with(&["--journal-depth", journal_depth]);
     let launch = configured(case, &scratch, launch);
     let server = launch.start();
     let (clients, depth) = (random.between(1, 12) as usize, *random.pick(&[1, 1, 4, 16]));

@@ -46,6 +46,25 @@ fn info_shows_each_section_that_is_asked_for() {
 }
 
 #[test]
+fn the_status_says_how_the_journal_is_written() {
+    let scratch = Scratch::new();
+    let launch = |depth: &str| Launch::example(&scratch).with(&["--journal-depth", depth]);
+    launch("33").refused().says(2, &["--journal-depth", "auto, or 0 to 32"]);
+    for (depth, said) in [("0", "buffered writes"), ("5", "direct writes, up to 5 at once")] {
+        let server = launch(depth).start();
+        let mut client = server.client();
+        for _ in 0..20 {
+            assert!(!client.run("HINCRBY products:1 stock 1").is_error());
+        }
+        assert_eq!(server.status()["journal"]["depth"].to_string(), depth);
+        let admin = server.admin.to_string();
+        let shown = output(Command::new(binary()).args(["status", "--admin", &admin]));
+        assert!(shown.contains(said), "{shown}");
+        assert!(server.status()["journal"]["syncs_total"].as_u64() > Some(0));
+    }
+}
+
+#[test]
 fn commands_of_the_admin_port_refuse_arguments_that_they_do_not_have() {
     let scratch = Scratch::new();
     let server = Launch::example(&scratch).start();

@@ -108,6 +108,8 @@ pub(super) struct Options {
     pub(super) fails_syncs: bool,
     /// The engine is told that it succeeded.
     pub(super) unsafe_hides_failed_syncs: bool,
+    /// The engine is told of durable writes as they end, whatever is under way before them.
+    pub(super) unsafe_any_order: bool,
     /// Clients send raw SQL.
     pub(super) raw: bool,
     /// Some of it on whole tables.
@@ -193,6 +195,7 @@ impl Options {
             unsafe_hides_cascades: false,
             fails_syncs: false,
             unsafe_hides_failed_syncs: false,
+            unsafe_any_order: false,
             raw: false,
             raw_tables: false,
             sets: None,

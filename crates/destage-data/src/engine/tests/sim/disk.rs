@@ -3,7 +3,7 @@
 use super::{Committing, Event, Sim};
 use crate::engine::COMMIT;
 use crate::engine::tests::options::{DURABLE_WRITES_MAX, Options};
-use destage_core::{Fault, Time};
+use destage_core::{Fault, Span, Time};
 use destage_engine::{CommitSettings, Drive, News};
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
 
@@ -92,6 +92,12 @@ impl Sim {
             }
         }
         self.counts.lane_syncs += u64::from(!done.is_flush());
+        if self.options.unsafe_any_order
+            && place > LANES_MAX
+            && let Ok(upto) = done.result
+        {
+            self.engine.journal_news(self.now, News::Durable { upto, took: Span::ZERO });
+        }
         self.commit.ended(self.now, self.engine.journal(), done.until(self.now));
         self.tell();
     }
