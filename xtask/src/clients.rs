@@ -16,9 +16,9 @@ pub(crate) fn install(go: &Path) -> Result<Vec<(&'static str, String)>> {
     let python = python(&sources.join("python"), &home.join("venv"))?;
     let go_client = go_program(go, &sources.join("go"), &home.join("go-client"))?;
     let node = node(&sources.join("node"), &home.join("node"))?.join("client.mjs");
-    let ycsb = java(&sources.join("java"), &home.join("java"), "Client.java")?;
-    let sentinel =
-        java(&sources.join("java-sentinel"), &home.join("java-sentinel"), "Sentinel.java")?;
+    let ycsb = java(&sources.join("java"), &home.join("java"), &["Client.java"])?;
+    let both = ["Sentinel.java", "Lettuce.java"];
+    let sentinel = java(&sources.join("java-sentinel"), &home.join("java-sentinel"), &both)?;
     let recipes = recipes(go, &home.join("recipes"))?;
     Ok(vec![
         ("DESTAGE_TEST_PYTHON", python.display().to_string()),
@@ -87,10 +87,10 @@ fn node(sources: &Path, work: &Path) -> Result<PathBuf> {
     Ok(work)
 }
 
-/// The folder of a client program's classes and the libraries that it needs.
-fn java(sources: &Path, work: &Path, program: &str) -> Result<PathBuf> {
+/// The folder of client programs' classes and the libraries that they need.
+fn java(sources: &Path, work: &Path, programs: &[&str]) -> Result<PathBuf> {
     libraries(sources, work)?;
-    run("javac", compiler(work).arg(program).current_dir(sources))?;
+    run("javac", compiler(work).args(programs).current_dir(sources))?;
     Ok(work.to_owned())
 }
 

@@ -52,6 +52,12 @@ impl MemberList {
         (count + 1).saturating_sub(self.copies).max(count - count / 2)
     }
 
+    /// On how many servers an owner's lease is: so many that any take-over has a promise of one of them. That is k, or more
+    /// than half of the servers where that is fewer.
+    pub fn leases(&self) -> usize {
+        (self.members.len() + 1).saturating_sub(self.promises())
+    }
+
     /// To how many servers, with their memory or without, a change of the configuration is written before it is in force. With
     /// fewer, two owners of whom each reaches other servers could change it at the same time.
     pub fn writes(&self) -> usize {

@@ -25,6 +25,8 @@ pub struct Controls {
     pub insists: bool,
     /// An owner answers after its lease.
     pub ignores_lease: bool,
+    /// A lease is content with one server less.
+    pub short_lease: bool,
 }
 
 impl Controls {

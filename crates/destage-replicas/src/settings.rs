@@ -18,7 +18,7 @@ pub struct Settings {
     pub servers: Vec<Address>,
     /// k, where no configuration is found.
     pub copies: usize,
-    /// How long an owner may answer after it sent what k servers have accepted, by its own clock.
+    /// How long an owner may answer after it sent what enough servers have accepted, by its own clock.
     pub lease: Span,
     /// How long a server must not have heard of an owner before another one takes over, by that one's clock. Longer than the
     /// lease by what clocks' rates may differ.

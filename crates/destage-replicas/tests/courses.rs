@@ -406,3 +406,38 @@ fn a_server_that_was_added_and_is_not_reached_can_be_given_up() {
     (0..60).for_each(|step| world.pump(&mut owner, Time(2_000 + step * EVERY)));
     assert_eq!(members(&owner), (0..3).map(address).collect::<Vec<_>>());
 }
+
+/// Whether an owner still answers reads after more than a lease in which it has reached so many servers, and commits.
+fn goes_on(servers: usize, copies: usize, reached: usize) -> (bool, bool) {
+    let mut world = World::new(servers, Controls::default());
+    let mut owner = world.owner(1, copies);
+    let all: Vec<usize> = (0..servers).collect();
+    world.connect(&mut owner, Time(0), &all);
+    world.pump(&mut owner, Time(0));
+    assert!(owner.is_open() && owner.may_answer(Time(1)));
+    (reached..servers).for_each(|server| owner.disconnected(Time(1), &address(server)));
+    let at = append(&mut owner, 1, &[1]);
+    (0..=LEASE / EVERY).for_each(|step| world.pump(&mut owner, Time(2 + step * EVERY)));
+    (owner.may_answer(Time(2 + LEASE)), owner.committed() >= at)
+}
+
+#[test]
+fn reads_need_as_many_servers_as_copies_or_more_than_half_and_writes_as_many_as_copies() {
+    for (servers, copies, reads) in [
+        (1, 1, 1),
+        (2, 2, 2),
+        (3, 2, 2),
+        (3, 3, 2),
+        (4, 4, 3),
+        (5, 2, 2),
+        (5, 3, 3),
+        (5, 4, 3),
+        (5, 5, 3),
+    ] {
+        for reached in 1..=servers {
+            let expected = (reached >= reads, reached >= copies);
+            let found = goes_on(servers, copies, reached);
+            assert_eq!(found, expected, "{reached} of {servers} servers, {copies} copies");
+        }
+    }
+}

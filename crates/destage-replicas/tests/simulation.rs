@@ -103,6 +103,11 @@ fn answering_after_the_lease_is_caught() {
 }
 
 #[test]
+fn a_lease_on_too_few_servers_is_caught() {
+    is_caught(|setup| setup.controls.short_lease = true);
+}
+
+#[test]
 fn reclaiming_before_the_origin_has_decided_is_caught() {
     is_caught(|setup| setup.reclaims_early = true);
 }

@@ -49,8 +49,8 @@ impl Owner {
         let config = self.config.as_deref()?;
         let mut leased: Vec<Time> = self.holders(config, |peer| peer.leased_at);
         leased.sort_unstable_by(|a, b| b.cmp(a));
-        let until = *leased.get(config.now.copies.checked_sub(1)?)? + self.settings.lease;
-        Some(until)
+        let enough = config.now.leases() - usize::from(self.settings.controls.short_lease);
+        Some(*leased.get(enough.checked_sub(1)?)? + self.settings.lease)
     }
 
     /// Whether anything may be answered now.

@@ -30,10 +30,20 @@ fn programs() -> Option<Vec<(&'static str, Command)>> {
     go.arg("sentinel");
     let mut node = Command::new("node");
     node.arg(Path::new(&prepared("DESTAGE_TEST_NODE_CLIENT")?).with_file_name("sentinel.mjs"));
-    let mut java = Command::new("java");
     let folder = prepared("DESTAGE_TEST_JAVA_SENTINEL")?;
-    java.args(["-cp", &format!("{folder}:{folder}/*"), "Sentinel"]);
-    Some(vec![("redis-py", python), ("go-redis", go), ("ioredis", node), ("Jedis", java)])
+    let java = |program| {
+        let mut java = Command::new("java");
+        java.args(["-cp", &format!("{folder}:{folder}/*"), program]);
+        java
+    };
+    let (jedis, lettuce) = (java("Sentinel"), java("Lettuce"));
+    Some(vec![
+        ("redis-py", python),
+        ("go-redis", go),
+        ("ioredis", node),
+        ("Jedis", jedis),
+        ("Lettuce", lettuce),
+    ])
 }
 
 /// So many writes a client was told of, before the kill and afterwards.

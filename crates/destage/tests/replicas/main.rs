@@ -233,6 +233,31 @@ fn with_fewer_servers_than_copies_writes_wait_or_fail_as_said_and_all_of_it_is_s
     }
 }
 
+/// > With fewer than k servers reads go on while more than half of the servers answer.
+#[test]
+fn with_as_many_copies_as_servers_reads_go_on_without_one_and_writes_wait() {
+    let mut world = World::new(3, &[]);
+    let lasting = Duration::from_secs(3);
+    let flags = ["--copies", "3", "--failover", "3s", "--client-wait", "100s"];
+    let mut owner = world.start(&flags);
+    let (mut reader, mut writer) = (owner.client(), owner.client());
+    assert_eq!(writer.ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    world.servers.cut(2);
+    world.await_status(&owner, |status| status["mode"] == "too-few-copies");
+    assert!(writer.send(&["HINCRBY", "t:1", "n", "1"]));
+    // The lease on all three servers would have ended meanwhile.
+    let until = Instant::now() + lasting;
+    while Instant::now() < until {
+        assert_eq!(reader.ask(&["HGET", "t:1", "n"]), "1");
+    }
+    assert_eq!(owner.status()["mode"], "too-few-copies");
+    world.servers.heal();
+    world.await_copies(&owner, 3);
+    assert_eq!(writer.receive().as_deref(), Some(":2"));
+    owner.end();
+    assert_eq!(world.origin_rows(), [(1, 2)]);
+}
+
 /// > Servers that have all forgotten the log are never taken for a new one: the start is refused with 13.
 #[test]
 fn servers_that_have_forgotten_the_log_are_not_taken_for_new_ones() {
