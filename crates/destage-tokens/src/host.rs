@@ -161,6 +161,11 @@ impl Host {
         self.mirror.epoch()
     }
 
+    /// Hosts that are silent, and have what others want.
+    pub fn fencing(&self) -> impl Iterator<Item = HostId> + '_ {
+        self.fencing.keys().copied()
+    }
+
     /// Tokens that it holds.
     #[must_use]
     pub fn held(&self) -> usize {

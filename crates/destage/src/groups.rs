@@ -64,7 +64,10 @@ const GROUPS: &[Group] = &[
         "Buffered writes on other servers",
         &["replicas", "copies", "replica-log", "journal-alone", "failover", "standby", "advertise"],
     ),
-    ("Several hosts (experimental)", &["tokens", "token-lease", "fence-command"]),
+    (
+        "Several hosts (experimental)",
+        &["tokens", "token-lease", "fence", "fence-command", "ceph-conf", "ceph-name"],
+    ),
     (
         "Clients",
         &[

@@ -151,7 +151,10 @@ impl Filesystem for Kernel {
             }
         }
         let _ = config.set_max_write(WRITE_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        // Those that wait for tokens count, and others must get by: what is stored through mappings goes this way before a token
+        // is given up.
+        let background = if self.known.is_shared { u16::MAX } else { BACKGROUND_MAX };
+        let _ = config.set_max_background(background);
         Ok(())
     }
 

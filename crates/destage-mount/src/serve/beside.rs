@@ -2,9 +2,12 @@
 //! room at the origin.
 
 use super::live::Live;
+use crate::ask::Ino;
+use crossbeam_channel::bounded;
 use fuser::{INodeNo, Notifier};
+use hashbrown::HashSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -44,15 +47,48 @@ impl Remembered {
 pub(super) fn start(live: Arc<Live>, remembered: Remembered, period: Duration) -> io::Result<()> {
     let room = live.clone();
     every("room", SPACE_EVERY, move || room.look_at_space())?;
+    let waited_for = WaitedFor::default();
     every("beside", period, move || {
         for ino in live.with(|front, _| front.take_mapped()) {
-            if live.shared().is_some_and(|shared| shared.sizes.are_asked(ino)) {
+            let are_asked = live.shared().is_some_and(|shared| shared.sizes.are_asked(ino));
+            let remembered = remembered.clone();
+            if are_asked || !waited_for.take_back(ino, move || remembered.forget_pages(ino)) {
                 live.with(|front, _| front.is_mapped(ino));
-            } else {
-                remembered.forget_pages(ino);
             }
         }
     })
+}
+
+/// Files whose pages are waited for: the kernel gives none back that it is reading, which may take until there is a token.
+#[derive(Default)]
+struct WaitedFor(Arc<Mutex<HashSet<Ino>>>);
+
+impl WaitedFor {
+    /// Takes the pages of a file back; the others do not wait for it for long. False if they are being waited for already.
+    fn take_back(&self, ino: Ino, takes: impl FnOnce() + Send + 'static) -> bool {
+        let files = self.0.clone();
+        // A panic ends the process: see the program's `main`.
+        let with = move |files: &Mutex<HashSet<Ino>>,
+                         change: fn(&mut HashSet<Ino>, Ino) -> bool| {
+            change(&mut files.lock().unwrap_or_else(PoisonError::into_inner), ino)
+        };
+        if !with(&files, |files, ino| files.insert(ino)) {
+            return false;
+        }
+        let (done, is_done) = bounded(1);
+        let waited_for = files.clone();
+        let told = thread::Builder::new().name("mapped".into()).spawn(move || {
+            takes();
+            with(&waited_for, |files, ino| files.remove(&ino));
+            let _ = done.send(());
+        });
+        if told.is_err() {
+            with(&files, |files, ino| files.remove(&ino));
+            return false;
+        }
+        let _ = is_done.recv_timeout(WAIT_FOR_PAGES);
+        true
+    }
 }
 
 /// On a thread of its own.
@@ -68,3 +104,28 @@ fn every(name: &str, period: Duration, work: impl Fn() + Send + 'static) -> io::
 
 /// How old what is known of the room may be.
 const SPACE_EVERY: Duration = Duration::from_secs(1);
+/// How long other files wait for the pages of one.
+const WAIT_FOR_PAGES: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_whose_pages_are_held_keeps_no_other_one_waiting() {
+        let waited_for = WaitedFor::default();
+        let (goes_on, held) = bounded::<()>(0);
+        let (ended, has_ended) = bounded(1);
+        assert!(waited_for.take_back(1, move || {
+            let _ = held.recv();
+            let _ = ended.send(());
+        }));
+        assert!(waited_for.take_back(2, || {}));
+        assert!(!waited_for.take_back(1, || {}), "it is waited for");
+        drop(goes_on);
+        has_ended.recv().unwrap();
+        while !waited_for.take_back(1, || {}) {
+            thread::yield_now();
+        }
+    }
+}

@@ -110,6 +110,9 @@ impl Control for MountControl {
         let mut report =
             self.live.with(|front, now| report::report(front, self.started, now, &self.origin));
         report.warnings.extend(self.warning.map(str::to_owned));
+        if let Some(shared) = self.live.shared() {
+            report.warnings.extend(shared.tokens.troubles());
+        }
         Ok(report)
     }
 

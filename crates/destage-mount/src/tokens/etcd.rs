@@ -1,11 +1,12 @@
 //! etcd, by the JSON gateway that each of its servers has: transactions, leases, and a watch.
 
 use super::address::{EtcdAddress, EtcdTls};
+use super::ceph::Client;
 use super::wire;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use destage_runtime::tls::TlsError;
-use destage_tokens::{Event, Kept, Key, LeaseId, Put, Rev, Snapshot, Txn, TxnReply, Value};
+use destage_tokens::{Event, HostId, Kept, Key, LeaseId, Put, Rev, Snapshot, Txn, TxnReply, Value};
 use serde_json::{Value as Json, json};
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -29,6 +30,8 @@ type Result<T> = std::result::Result<T, EtcdError>;
 pub(crate) struct Etcd {
     address: EtcdAddress,
     prefix: String,
+    /// What others are told of this host whenever it comes.
+    client: Option<Client>,
     /// Which server is asked: another one once it has failed.
     turn: AtomicUsize,
     agent: ureq::Agent,
@@ -83,11 +86,17 @@ impl Etcd {
         Ok(Self {
             address,
             prefix: wire::prefix(volume),
+            client: None,
             turn: AtomicUsize::new(0),
             agent: agent(Some(limit), None),
             streams: agent(None, Some(limit)),
             ticket: Mutex::default(),
         })
+    }
+
+    /// Whose origin is mounted by this client.
+    pub(crate) fn with_client(self, client: Option<Client>) -> Self {
+        Self { client, ..self }
     }
 
     fn ticket(&self) -> Option<String> {
@@ -185,7 +194,7 @@ impl Etcd {
         let puts = txn.puts.iter().map(|Put { key, value, lease }| match value {
             Some(value) => json!({ "request_put": {
                 "key": self.key(key),
-                "value": BASE64_STANDARD.encode(wire::value(value)),
+                "value": BASE64_STANDARD.encode(self.value(value)),
                 "lease": lease.map_or(0, |lease| lease.0).to_string(),
             }}),
             None => json!({ "request_delete_range": { "key": self.key(key) } }),
@@ -223,6 +232,21 @@ impl Etcd {
             found.push((key.clone(), there));
         }
         Ok(TxnReply { revision, is_done, found })
+    }
+
+    fn value(&self, value: &Value) -> String {
+        match value {
+            Value::Life => wire::life(self.client.as_ref()),
+            _ => wire::value(value),
+        }
+    }
+
+    /// The client of a host's origin, as it said when it came the last time.
+    pub(crate) fn client_of(&self, host: HostId) -> Result<Option<Client>> {
+        let reply = self.call("kv/range", &json!({ "key": self.key(&Key::Life(host)) }))?;
+        let text =
+            reply["kvs"][0]["value"].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());
+        Ok(text.and_then(|text| wire::read_life(&text)))
     }
 
     fn read(&self, kv: &Json) -> Option<Found> {

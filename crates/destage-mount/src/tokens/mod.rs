@@ -1,14 +1,18 @@
 //! Tokens of several hosts that share an origin, live: the protocol of `destage-tokens` among threads, with etcd as its store.
 //!
-//! Four kinds of threads: one asks etcd, one renews the lease, one listens to what changes there, and some carry out what
-//! follows. None of them waits for a request of a program.
+//! Five kinds of threads: one asks etcd, one renews the lease, one listens to what changes there, some carry out what
+//! follows, and some shut silent hosts out, which may take long. None of them waits for a request of a program.
 
 mod address;
+mod ceph;
 mod etcd;
 mod fence;
 mod wire;
 
 pub use address::{EtcdAddress, EtcdTls};
+pub use ceph::CephCommand;
+pub(crate) use ceph::Client;
+pub use fence::FenceBy;
 pub(crate) use fence::Fences;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -54,6 +58,7 @@ pub(crate) struct Tokens {
     store: Sender<StoreWork>,
     lease: Sender<LeaseWork>,
     tasks: Sender<Task>,
+    fencing: Sender<HostId>,
     holder: OnceLock<Weak<dyn Holder>>,
     current: Mutex<Option<LeaseId>>,
     /// It did not do what it was asked the last time, and the log says so.
@@ -73,7 +78,6 @@ enum LeaseWork {
 enum Task {
     Begin(u64),
     GiveUp(Root, Vec<FileId>),
-    Fence(HostId),
     Fenced,
 }
 
@@ -84,8 +88,8 @@ pub struct TokenSettings {
     pub etcd: EtcdAddress,
     /// How long a lease lasts; 3 s to 10 min.
     pub lease: Span,
-    /// What shuts a silent host out, by the shell.
-    pub fence_command: Option<String>,
+    /// What shuts a silent host out whose lock at the origin is held; without one it is waited for.
+    pub fence: Option<FenceBy>,
     /// Tokens are given up with what changed under them left where it is: a control for tests.
     pub no_revocation: bool,
 }
@@ -97,7 +101,7 @@ fn now() -> Time {
 }
 
 impl Tokens {
-    /// Starts to ask for tokens of a volume.
+    /// Starts to ask for tokens of a volume. `client` is the origin's of CephFS, if it is one: etcd is told.
     ///
     /// # Errors
     /// The files for TLS cannot be used, or the system has no threads.
@@ -106,9 +110,10 @@ impl Tokens {
         volume: &str,
         host: HostId,
         fences: Fences,
+        client: Option<Client>,
     ) -> Result<Arc<Self>, ServeError> {
         let call_limit = Duration::from_nanos(settings.lease.0 / 3);
-        let etcd = Etcd::new(settings.etcd.clone(), volume, call_limit)?;
+        let etcd = Etcd::new(settings.etcd.clone(), volume, call_limit)?.with_client(client);
         Self::begin(settings, host, etcd, fences).map_err(|error| ServeError::internal(&error))
     }
 
@@ -121,6 +126,7 @@ impl Tokens {
         let (store, store_work) = unbounded();
         let (lease, lease_work) = unbounded();
         let (tasks, task_work) = unbounded();
+        let (fencing, fence_work) = unbounded();
         let lasts = settings.lease;
         let protocol = Settings {
             host,
@@ -143,6 +149,7 @@ impl Tokens {
             store,
             lease,
             tasks,
+            fencing,
             holder: OnceLock::new(),
             current: Mutex::default(),
             is_away: AtomicBool::default(),
@@ -151,6 +158,12 @@ impl Tokens {
         spawn("tokens-lease", &tokens, lease_work, Self::ask_lease)?;
         for _ in 0..TASK_THREADS {
             spawn("tokens", &tokens, task_work.clone(), Self::carry_out)?;
+        }
+        for _ in 0..FENCE_THREADS {
+            spawn("tokens-fence", &tokens, fence_work.clone(), |tokens, host| {
+                let is_done = tokens.fences.shut_out(host, &tokens.etcd);
+                tokens.with(|own| own.fence_ended(now(), host, is_done));
+            })?;
         }
         let keeper = Arc::downgrade(&tokens);
         thread::Builder::new().name("tokens-history".into()).spawn(move || {
@@ -225,7 +238,7 @@ impl Tokens {
             Effect::Revoke { root, covered, .. } => {
                 self.tasks.send(Task::GiveUp(root, covered)).ok()
             }
-            Effect::Fence(host) => self.tasks.send(Task::Fence(host)).ok(),
+            Effect::Fence(host) => self.fencing.send(host).ok(),
             Effect::Fenced => self.tasks.send(Task::Fenced).ok(),
             Effect::Entered | Effect::Left => Some(()),
         };
@@ -340,10 +353,6 @@ impl Tokens {
                     tokens.with(|host| host.drained(now(), &root));
                 }
             }
-            Task::Fence(host) => {
-                let is_done = tokens.fences.shut_out(host);
-                tokens.with(|own| own.fence_ended(now(), host, is_done));
-            }
             Task::Fenced => {
                 tokens.fail_waiting();
                 if let Some(holder) = holder() {
@@ -407,6 +416,12 @@ impl Tokens {
     /// It has a further name, or none any more.
     pub(crate) fn linked(&self, file: &FileId) {
         self.lock().not_born(file);
+    }
+
+    /// Why silent hosts are not shut out yet.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let silent: Vec<HostId> = self.lock().fencing().collect();
+        silent.into_iter().filter_map(|host| self.fences.trouble(host)).collect()
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -482,6 +497,8 @@ const RETRY_AFTER: Span = Span::from_millis(200);
 const TOKENS_MAX: usize = 50_000;
 /// Requests and revocations that are carried out at a time.
 const TASK_THREADS: usize = 8;
+/// Hosts that are shut out at a time.
+const FENCE_THREADS: usize = 4;
 /// How often etcd is told to forget; what changed in the last such time it keeps.
 const FORGET_EVERY: Duration = Duration::from_secs(300);
 /// How often it is looked whether something is due.

@@ -3,11 +3,13 @@
 //! ```text
 //!   destage/VOLUME/host/HOST        {"fenced":false}
 //!   destage/VOLUME/session/HOST     {}                  goes with the host's lease
-//!   destage/VOLUME/life/HOST        {}                  written whenever the host comes
+//!   destage/VOLUME/life/HOST        {}                  written whenever the host comes; with an origin on CephFS
+//!                                   {"ceph":{"cluster":FSID,"client":NUMBER}}
 //!   destage/VOLUME/token/volume     {"holders":[{"host":HOST,"epoch":REVISION,"mode":"read"|"exclusive"}],"wants":[..]}
 //!   destage/VOLUME/token/file/HANDLE
 //! ```
 
+use super::ceph::Client;
 use destage_tokens::{Entry, HostId, Key, Mode, Register, Rev, Root, Value};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -76,6 +78,20 @@ pub(super) fn value(value: &Value) -> String {
         }),
     }
     .to_string()
+}
+
+/// What a host says when it comes.
+pub(super) fn life(client: Option<&Client>) -> String {
+    let said = client
+        .map(|Client { cluster, id }| json!({ "ceph": { "cluster": cluster, "client": id } }));
+    said.unwrap_or_else(|| json!({})).to_string()
+}
+
+/// The same, read.
+pub(super) fn read_life(text: &[u8]) -> Option<Client> {
+    let json: Json = serde_json::from_slice(text).ok()?;
+    let ceph = &json["ceph"];
+    Some(Client { cluster: ceph["cluster"].as_str()?.to_owned(), id: ceph["client"].as_u64()? })
 }
 
 /// The value of a key; `None` if it is not what is written there.
@@ -148,6 +164,18 @@ mod tests {
         }
         for wrong in ["", "host/x", "token/file/0", "token/file/zz", "other/x"] {
             assert_eq!(read_key(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_host_says_by_which_client_it_has_its_origin() {
+        let client = Client { cluster: "4c2a".into(), id: 4146 };
+        let text = life(Some(&client));
+        assert_eq!(text, r#"{"ceph":{"client":4146,"cluster":"4c2a"}}"#);
+        assert_eq!(read_life(text.as_bytes()), Some(client));
+        assert_eq!(life(None), value(&Value::Life));
+        for wrong in ["", "{}", r#"{"ceph":{"client":"x","cluster":"4c2a"}}"#] {
+            assert_eq!(read_life(wrong.as_bytes()), None, "{wrong}");
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use destage_core::{Acknowledge, AtLimit, Policy, Span, When};
 use destage_engine::{journal_limit, set_dirty_limit};
 use destage_mount::settings::Settings;
-use destage_mount::tokens::{EtcdAddress, TokenSettings};
+use destage_mount::tokens::{CephCommand, EtcdAddress, FenceBy, TokenSettings};
 use destage_runtime::policy::{parse_at_limit, parse_when};
 use destage_runtime::units::{Bytes, Interval, Size};
 use std::path::{Component, PathBuf};
@@ -122,9 +122,35 @@ pub(crate) struct TokenArgs {
     #[arg(long, requires = "tokens", value_name = "CMD")]
     fence_command: Option<String>,
 
+    /// With --tokens: the same, built in. A start tries out what it needs, and is refused where that does not work.
+    #[arg(
+        long,
+        requires = "tokens",
+        conflicts_with = "fence_command",
+        value_enum,
+        value_name = "HOW"
+    )]
+    fence: Option<FenceHow>,
+
+    /// With --fence ceph: the ceph command's --conf.
+    #[arg(long, requires = "fence", value_name = "FILE")]
+    ceph_conf: Option<PathBuf>,
+
+    /// With --fence ceph: the ceph command's --name, such as client.destage. It needs a keyring that lets it read the monitors and
+    /// evict clients (mds 'allow *').
+    #[arg(long, requires = "fence", value_name = "NAME")]
+    ceph_name: Option<String>,
+
     /// For tests: tokens are given up with what changed under them left where it is.
     #[arg(long, hide = true)]
     unsafe_no_revocation: bool,
+}
+
+/// What shuts silent hosts out, built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FenceHow {
+    /// Their clients of CephFS are evicted, by the ceph command of the package ceph-common.
+    Ceph,
 }
 
 // By hand: the password stays out of logs.
@@ -137,12 +163,15 @@ impl std::fmt::Debug for TokenArgs {
 impl TokenArgs {
     /// The address is looked at here and not while flags are read, since what is wrong with a flag is told with its value.
     fn settings(self) -> Result<Option<TokenSettings>, CliError> {
-        let (lease, fence_command) = (self.token_lease.span(), self.fence_command);
+        let lease = self.token_lease.span();
+        let ceph =
+            self.fence.map(|FenceHow::Ceph| CephCommand::new(self.ceph_conf, self.ceph_name));
+        let fence = ceph.map(FenceBy::Ceph).or(self.fence_command.map(FenceBy::Command));
         let no_revocation = self.unsafe_no_revocation;
         let Some(url) = self.tokens.filter(|url| !url.is_empty()) else { return Ok(None) };
         let etcd = EtcdAddress::parse(&url)
             .map_err(|error| CliError::usage(format!("--tokens (or DESTAGE_TOKENS): {error}")))?;
-        Ok(Some(TokenSettings { etcd, lease, fence_command, no_revocation }))
+        Ok(Some(TokenSettings { etcd, lease, fence, no_revocation }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Several mounts in front of one origin, by one etcd: what one has changed, the others see.
 
+mod evicted;
+
 use crate::books::{Books, exercised};
 use crate::cluster::Cluster;
 use crate::etcd::{Etcd, How};
@@ -59,6 +61,11 @@ impl Hosts {
 
     pub(crate) fn process(&self, host: usize) -> u32 {
         self.mounted[host].as_ref().map(Mounted::id).expect("it runs")
+    }
+
+    /// What a host's mount said.
+    fn said(&self, host: usize) -> String {
+        self.mounted[host].as_ref().map(Mounted::said).expect("it runs")
     }
 
     /// A host dies.
@@ -149,6 +156,71 @@ fn trap_09_what_one_host_stores_through_a_mapping_every_other_one_sees() {
     hosts.stop();
     let read = fs::read(origin.folder().join("mapped")).expect("it is there");
     assert_eq!(read[..8], *b"00000020");
+}
+
+/// Has two files mapped. Children of it store to one, each to a page of its own; it stores to the other when it is told to.
+const FAULTS: &str = "
+import mmap, os, sys
+PAGES, STEP = 150, 1 << 20
+held = mmap.mmap(os.open('held', os.O_RDWR), PAGES * STEP)
+held.madvise(mmap.MADV_RANDOM)
+mine = mmap.mmap(os.open('mine', os.O_RDWR), 4096)
+children = []
+for line in sys.stdin:
+    word = line.strip()
+    if word == 'fault':
+        for page in range(PAGES):
+            child = os.fork()
+            if child == 0:
+                held[page * STEP] = 49
+                os._exit(0)
+            children.append(child)
+    elif word == 'waiting':
+        stats = [open(f'/proc/{child}/stat').read() for child in children]
+        word = str(sum(stat.rsplit(')', 1)[1].split()[0] == 'D' for stat in stats))
+    elif word == 'ended':
+        word = str(sum(os.waitpid(child, 0)[1] for child in children))
+    elif word:
+        mine[0:8] = word.encode()
+        mine.flush()
+    print(word, flush=True)
+";
+
+/// More of them than the kernel sends at a time by itself, so that the answer that they wait for must get by.
+#[test]
+fn trap_09_stores_that_wait_for_a_silent_host_hold_up_nothing_else() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 3) else { return };
+    if !has_python() {
+        return;
+    }
+    let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
+    let [silent, own, other] = [0, 1, 2].map(|host| hosts.folders[host].clone());
+    fs::write(own.join("mine"), [b'0'; 4096]).expect("a file can be made");
+    fs::write(silent.join("held"), "0").expect("a file can be made");
+    let mut held = OpenOptions::new().write(true).open(silent.join("held")).expect("it opens");
+    held.set_len(150 << 20).expect("it may be long");
+    let mut mapped = Told::new(FAULTS, &own);
+    assert_eq!(mapped.ask("00000001"), "00000001", "it has both mapped");
+    let seen = || fs::read(other.join("mine")).expect("it is there")[..8].to_vec();
+    assert_eq!(seen(), b"00000001");
+    held.write_all(b"0").expect("it is written");
+    signal(hosts.process(0), Signal::STOP);
+    mapped.ask("fault");
+    eventually("all of them wait", PATIENCE, || mapped.ask("waiting") == "150");
+    for round in 2..=4 {
+        let word = format!("{round:08}");
+        assert_eq!(mapped.ask(&word), word);
+        assert_eq!(seen(), word.as_bytes(), "by another host");
+    }
+    assert_eq!(mapped.ask("waiting"), "150", "all that time they waited");
+    signal(hosts.process(0), Signal::CONT);
+    assert_eq!(mapped.ask("ended"), "0");
+    drop((mapped, held));
+    let stored = fs::read(silent.join("held")).expect("it is there");
+    assert_eq!(stored.iter().filter(|byte| **byte == b'1').count(), 150);
+    hosts.stop();
 }
 
 /// The control: what changed under a token stays where it is when the token goes.
@@ -396,6 +468,42 @@ fn a_start_without_etcd_ends_and_says_so() {
     assert!(text.contains("no tokens from etcd at etcd://127.0.0.1"), "{text}");
     etcd.again();
     launch.start().stop();
+}
+
+/// It is asked several times a second, by several threads.
+#[test]
+fn that_etcd_is_away_is_told_once_and_once_that_it_is_back() {
+    let scratch = Scratch::new();
+    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 1) else { return };
+    let hosts = Hosts::start(&scratch, &folders, &etcd, "15s", &[]);
+    let file = hosts.folders[0].join("file");
+    fs::write(&file, "before").expect("a file can be made");
+    let told = |what: &str| hosts.said(0).matches(what).count();
+    // Whichever of its threads notices first.
+    let away = || {
+        let words = [
+            "the tokens cannot be read",
+            "the lease is not renewed",
+            "no lease",
+            "may not have been made",
+        ];
+        words.into_iter().map(told).sum::<usize>()
+    };
+    let back = "etcd answers again";
+    let before = (away(), told(back));
+    for round in 1..=2 {
+        etcd.kill();
+        eventually("it is told", PATIENCE, || away() == before.0 + round);
+        // By then it was asked to prolong the lease, and again and again for what it holds.
+        thread::sleep(seconds(6));
+        assert_eq!(away(), before.0 + round, "{}", hosts.said(0));
+        etcd.again();
+        eventually("it is told", PATIENCE, || told(back) >= before.1 + round);
+        fs::write(&file, "after").expect("it goes on");
+        assert_eq!(told(back), before.1 + round, "{}", hosts.said(0));
+    }
+    hosts.stop();
 }
 
 /// With certificates, and with a user: who has neither is not let in.
