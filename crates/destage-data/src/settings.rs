@@ -65,6 +65,8 @@ pub struct Settings {
     pub output_total_bytes_max: usize,
     /// Longest wait of a client for an answer, whatever it waits for, unless its command names another bound.
     pub client_wait: Span,
+    /// What a command does that needs the origin while it is away.
+    pub on_away: OnAway,
     /// How long a client may take to send the password, and to agree on the encryption; then it is disconnected.
     pub handshake_timeout: Span,
     /// Most tokens of `DESTAGE ONCE` at once.
@@ -128,6 +130,16 @@ pub enum JournalKind {
     Replicas,
     /// The servers and the journal on the local disk, both.
     Both,
+}
+
+/// What a command does that needs the origin while it is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnAway {
+    /// It is refused at once.
+    #[default]
+    Fail,
+    /// It waits until the origin is back, for no longer than [`Settings::client_wait`].
+    Wait,
 }
 
 /// What becomes of keys that name no row: neither `table:primary-key` nor a mapping takes them.
@@ -221,6 +233,7 @@ impl Default for Settings {
             output_bytes_max: 256 << 20,
             output_total_bytes_max: 1 << 30,
             client_wait: Span::from_secs(4),
+            on_away: OnAway::Fail,
             handshake_timeout: Span::from_secs(30),
             once_tokens_max: 1_000_000,
             once_bytes_max: 256 << 20,

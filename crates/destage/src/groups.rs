@@ -101,7 +101,7 @@ const GROUPS: &[Group] = &[
     ),
     (
         "When the origin rejects or is away",
-        &["on-reject", "parked-per-minute", "origin-timeout", "origin-check"],
+        &["on-reject", "on-away", "parked-per-minute", "origin-timeout", "origin-check"],
     ),
     ("Starting and ending", &["drain-timeout", "take-over", "adopt", "change-origin"]),
     ("Recording and logging", &["record", "record-size", "log-level", "log-format"]),

@@ -121,6 +121,15 @@ pub(crate) enum AbsentFilter {
     Keys,
 }
 
+/// `--on-away`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum AwayChoice {
+    /// Commands that need the origin are refused at once.
+    Fail,
+    /// They wait for it.
+    Wait,
+}
+
 /// One word of `--unmapped`.
 #[derive(Clone, Debug)]
 pub(crate) enum UnmappedWord {

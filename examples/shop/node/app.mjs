@@ -13,26 +13,25 @@ class Refused extends Error {}
 const pool = createClientPool(
   {
     url: process.env.REDIS_URL ?? "redis://127.0.0.1:6380",
-    socket: { socketTimeout: 6000, reconnectStrategy: (attempts) => Math.min(50 * 2 ** attempts, 1000) },
+    socket: { socketTimeout: 70000, reconnectStrategy: (attempts) => Math.min(50 * 2 ** attempts, 1000) },
     // This client (5.9) takes a connection for good that broke while it told its name: requests then wait for ever.
     disableClientInfo: true,
     // So that a connection on which nothing is asked does not run into the time-out above.
-    pingInterval: 2000,
+    pingInterval: 20000,
   },
-  { minimum: 1, maximum: 20, acquireTimeout: 60000 },
+  { minimum: 1, maximum: 20, acquireTimeout: 70000 },
 );
 pool.on("error", (error) => console.error(error.message));
 await pool.connect();
 
-// Begins anew if another transaction was first, if the connection is lost, or if the row is only in a database that is away.
-// All that writes here looks first whether it was done.
-async function patiently(work) {
+// Begins anew if another transaction was first, or if the connection is lost. All that writes here looks first whether it was
+// done.
+async function anew(work) {
   for (let attempt = 1; ; attempt++) {
     try {
       return await pool.execute(work);
     } catch (error) {
-      const isFinal = error instanceof ErrorReply && !/^(UNAVAILABLE|PENDING)/.test(error.message);
-      if (isFinal || error instanceof Refused || attempt === ATTEMPTS) throw error;
+      if (error instanceof ErrorReply || error instanceof Refused || attempt === ATTEMPTS) throw error;
       await pause(Math.min(20 * 2 ** attempt, 1000));
     }
   }
@@ -40,7 +39,7 @@ async function patiently(work) {
 
 // A transaction: `work` reads, and gives back the commands and the answer; nothing to do: the answer alone.
 const inOne = (watched, work) =>
-  patiently(async (client) => {
+  anew(async (client) => {
     try {
       await client.watch(watched);
       const { commands, answer } = await work(client);
@@ -58,7 +57,7 @@ const ORDER = ["customer_id", "status", "total"];
 const PAYMENT = ["method", "amount", "details"];
 
 const showProduct = (product) =>
-  patiently(async (client) => named(PRODUCT, await client.hmGet(`products:${product}`, PRODUCT)));
+  anew(async (client) => named(PRODUCT, await client.hmGet(`products:${product}`, PRODUCT)));
 
 const openOrder = (order, { customer }) =>
   inOne(`orders:${order}`, async (client) => {
@@ -70,14 +69,14 @@ const openOrder = (order, { customer }) =>
   });
 
 const showOrder = (order) =>
-  patiently(async (client) => ({
+  anew(async (client) => ({
     ...named(ORDER, await client.hmGet(`orders:${order}`, ORDER)),
     payment: named(PAYMENT, await client.hmGet(`payments:${order}`, PAYMENT)),
     lines: (await client.zRangeWithScores(`cart:${order}`, 0, -1)).map(({ value, score }) => [value, score]),
   }));
 
 const showLine = (order, product) =>
-  patiently(async (client) => ({ quantity: (await client.zScore(`cart:${order}`, product)) ?? 0 }));
+  anew(async (client) => ({ quantity: (await client.zScore(`cart:${order}`, product)) ?? 0 }));
 
 const putLine = (order, product, { quantity }) =>
   inOne(`orders:${order}`, async (client) => {

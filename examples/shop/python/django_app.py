@@ -6,7 +6,6 @@
 import json
 import os
 import sys
-import time
 
 import redis
 from django.conf import settings
@@ -27,25 +26,13 @@ from django.urls import path  # noqa: E402
 client = redis.from_url(shop.URL, retry=Retry(shop.BACKOFF, shop.RETRIES), **shop.OPTIONS)
 
 
-def patiently(work):
-    for pause in shop.PAUSES:
-        try:
-            return work()
-        except redis.ResponseError as error:
-            if not shop.may_be_asked_again(error):
-                raise
-        time.sleep(pause)
-    return work()
-
-
 def in_one(work, *watched):
     """A transaction. The library begins it anew if another one was first, or if the connection is lost."""
-    return patiently(lambda: client.transaction(work, *watched, value_from_callable=True))
+    return client.transaction(work, *watched, value_from_callable=True)
 
 
 def show_product(product):
-    values = patiently(lambda: client.hmget(f"products:{product}", shop.PRODUCT))
-    return dict(zip(shop.PRODUCT, values))
+    return dict(zip(shop.PRODUCT, client.hmget(f"products:{product}", shop.PRODUCT)))
 
 
 def open_order(order, customer):
@@ -62,17 +49,14 @@ def open_order(order, customer):
 
 
 def show_order(order):
-    def work():
-        values = client.hmget(f"orders:{order}", shop.ORDER)
-        payment = client.hmget(f"payments:{order}", shop.PAYMENT)
-        lines = client.zrange(f"cart:{order}", 0, -1, withscores=True)
-        return dict(zip(shop.ORDER, values)) | {"lines": lines, "payment": dict(zip(shop.PAYMENT, payment))}
-
-    return patiently(work)
+    values = client.hmget(f"orders:{order}", shop.ORDER)
+    payment = client.hmget(f"payments:{order}", shop.PAYMENT)
+    lines = client.zrange(f"cart:{order}", 0, -1, withscores=True)
+    return dict(zip(shop.ORDER, values)) | {"lines": lines, "payment": dict(zip(shop.PAYMENT, payment))}
 
 
 def show_line(order, product):
-    return {"quantity": patiently(lambda: client.zscore(f"cart:{order}", product)) or 0}
+    return {"quantity": client.zscore(f"cart:{order}", product) or 0}
 
 
 def put_line(order, product, quantity):

@@ -3,7 +3,6 @@
     REDIS_URL=redis://127.0.0.1:6380 uvicorn fastapi_app:app --port 8000
 """
 
-import asyncio
 import json
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -32,26 +31,14 @@ async def refused(request: Request, error: shop.Refused):
     return JSONResponse({"error": str(error)}, 409)
 
 
-async def patiently(work):
-    for pause in shop.PAUSES:
-        try:
-            return await work()
-        except redis.ResponseError as error:
-            if not shop.may_be_asked_again(error):
-                raise
-        await asyncio.sleep(pause)
-    return await work()
-
-
 async def in_one(work, *watched):
     """A transaction. The library begins it anew if another one was first, or if the connection is lost."""
-    return await patiently(lambda: client.transaction(work, *watched, value_from_callable=True))
+    return await client.transaction(work, *watched, value_from_callable=True)
 
 
 @app.get("/products/{product}")
 async def show_product(product: int):
-    values = await patiently(lambda: client.hmget(f"products:{product}", shop.PRODUCT))
-    return dict(zip(shop.PRODUCT, values))
+    return dict(zip(shop.PRODUCT, await client.hmget(f"products:{product}", shop.PRODUCT)))
 
 
 @app.put("/orders/{order}")
@@ -70,18 +57,15 @@ async def open_order(order: UUID, customer: int = Body(embed=True)):
 
 @app.get("/orders/{order}")
 async def show_order(order: UUID):
-    async def work():
-        values = await client.hmget(f"orders:{order}", shop.ORDER)
-        payment = await client.hmget(f"payments:{order}", shop.PAYMENT)
-        lines = await client.zrange(f"cart:{order}", 0, -1, withscores=True)
-        return dict(zip(shop.ORDER, values)) | {"lines": lines, "payment": dict(zip(shop.PAYMENT, payment))}
-
-    return await patiently(work)
+    values = await client.hmget(f"orders:{order}", shop.ORDER)
+    payment = await client.hmget(f"payments:{order}", shop.PAYMENT)
+    lines = await client.zrange(f"cart:{order}", 0, -1, withscores=True)
+    return dict(zip(shop.ORDER, values)) | {"lines": lines, "payment": dict(zip(shop.PAYMENT, payment))}
 
 
 @app.get("/orders/{order}/lines/{product}")
 async def show_line(order: UUID, product: int):
-    return {"quantity": await patiently(lambda: client.zscore(f"cart:{order}", product)) or 0}
+    return {"quantity": await client.zscore(f"cart:{order}", product) or 0}
 
 
 @app.put("/orders/{order}/lines/{product}")

@@ -153,6 +153,12 @@ impl Core {
         waiting.units.as_slice().iter().copied().find(|&unit| self.units.is_locked(unit))
     }
 
+    /// The requests that wait for this unit before any other.
+    pub fn waiting_at(&self, unit: UnitId) -> impl Iterator<Item = RequestId> {
+        let requests = self.requests.by_unit.get(&unit).into_iter().flatten().copied();
+        requests.filter(|request| self.requests.waiting.contains_key(request))
+    }
+
     /// The first unit that keeps a request from being executed.
     fn blocker(&self, intent: Intent, units: &[UnitId]) -> Option<UnitId> {
         let blind = matches!(intent, Intent::Write { fetch: false, .. });

@@ -31,6 +31,7 @@ impl Engine {
         self.reload_doubtful();
         self.expire_held();
         self.end_waits();
+        self.ask_put_off();
         self.config.auth.tell(self.now);
         self.keep_tokens();
         self.look_for_ended();

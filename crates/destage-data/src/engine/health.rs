@@ -56,6 +56,11 @@ impl OriginHealth {
         }
     }
 
+    /// Whether nothing has worked since a read failed.
+    pub(super) fn is_read_failing(&self) -> bool {
+        self.reads_failing.is_some()
+    }
+
     /// Since when some way has failed.
     pub(super) fn failing_since(&self) -> Option<Time> {
         self.reads_failing.into_iter().chain(self.writes_failing).min()

@@ -198,6 +198,11 @@ impl Measured {
         self.origin.failing_since().is_some()
     }
 
+    /// Whether the origin has answered nothing since a read failed.
+    pub(super) fn is_read_failing(&self) -> bool {
+        self.origin.is_read_failing()
+    }
+
     /// Whether the journal's disk has no space.
     pub(super) fn is_journal_full(&self) -> bool {
         self.journal_full

@@ -70,6 +70,7 @@ mod perform;
 mod plain;
 mod prepared;
 mod presence;
+mod put_off;
 mod queued;
 mod raw_sql;
 mod recover;
@@ -110,7 +111,7 @@ use crate::domains::Partition;
 use crate::lookup::OwnerPlace;
 use crate::resp::RequestLimits;
 use crate::schema::Schema;
-use crate::settings::{Settings, TableSettings, UnsafeFlags};
+use crate::settings::{OnAway, Settings, TableSettings, UnsafeFlags};
 use absent::Absent;
 use asking::{Asking, PREFETCH_CLIENT};
 use decide::Decisions;
@@ -140,6 +141,7 @@ use once::OnceTokens;
 use overlay::Overlay;
 use perform::FieldNames;
 use prepared::Prepared;
+use put_off::PutOff;
 use rows::Rows;
 use rules::Rules;
 use sessions::Sessions;
@@ -174,6 +176,8 @@ pub struct Engine {
     absent: Absent,
     sessions: Sessions,
     asking: Asking,
+    /// Questions to an origin that is away.
+    put_off: PutOff,
     /// Whom a change concerns.
     watchers: Watchers,
     /// Commands that are carried out once.
@@ -205,6 +209,7 @@ struct Config {
     clients_max: usize,
     /// For how long a client waits for an answer.
     client_wait: Span,
+    on_away: OnAway,
     handshake_timeout: Span,
     unsafe_flags: UnsafeFlags,
     origin: String,
@@ -226,6 +231,7 @@ impl Config {
             output_bytes_max: settings.output_bytes_max.min(settings.output_total_bytes_max),
             clients_max: settings.clients_max,
             client_wait: settings.client_wait,
+            on_away: settings.on_away,
             handshake_timeout: settings.handshake_timeout,
             unsafe_flags: settings.unsafe_flags,
             origin,
@@ -270,6 +276,7 @@ impl Engine {
                 settings.output_total_bytes_max,
             ),
             asking: Asking::default(),
+            put_off: PutOff::default(),
             watchers: Watchers::default(),
             once: OnceTokens::new(once::limits(settings)),
             decisions: Decisions::default(),
@@ -305,6 +312,7 @@ impl Engine {
             self.core.next_timeout(),
             self.freshness.next_timeout(),
             self.absent.next_timeout(),
+            self.put_off.next_timeout(),
             self.domains.watermarks().all_due(self.core.decided()),
             self.undecided.unknown().next_timeout(),
             self.measured.next_timeout(),

@@ -98,15 +98,20 @@ impl Engine {
         if let Some(first) = jobs.first() {
             self.measured.read_failed(self.now, &self.schema.table(first.table).name, error);
         }
-        for FetchJob { unit, table, key, .. } in jobs {
-            self.rows.pages().end(unit);
-            self.decisions.fetch_failed(unit);
-            let identity = self.rows.identity(table, &key);
-            let result = Err(error.fault);
-            self.core.handle(self.now, Input::Fetched { unit, result, identity });
-            self.pump();
+        for job in self.put_off_rows(jobs, error) {
+            self.row_failed(&job, error.fault);
         }
         self.run_ready();
+    }
+
+    /// Whoever waits for a row is told that it does not come.
+    pub(super) fn row_failed(&mut self, job: &FetchJob, fault: Fault) {
+        let unit = job.unit;
+        self.rows.pages().end(unit);
+        self.decisions.fetch_failed(unit);
+        let identity = self.rows.identity(job.table, &job.key);
+        self.core.handle(self.now, Input::Fetched { unit, result: Err(fault), identity });
+        self.pump();
     }
 
     /// A batch was applied, or not.
@@ -193,6 +198,15 @@ impl Engine {
         result: Result<Vec<i64>, OriginError>,
     ) {
         self.now = self.now.max(now);
+        if let Err(error) = &result
+            && let Some(&Waiting::Job { job: Job::NextKeys { table, count }, .. }) =
+                self.sessions.waiting(RequestId(request))
+        {
+            let again = || Io::NextKeys { request, table, count };
+            if self.put_off_question(RequestId(request), table, error, again) {
+                return;
+            }
+        }
         let Some((client, Job::NextKeys { table, count })) =
             self.sessions.take_job(RequestId(request))
         else {
@@ -253,6 +267,16 @@ impl Engine {
         result: Result<Vec<Option<Box<[u8]>>>, OriginError>,
     ) {
         self.now = self.now.max(now);
+        if let Err(error) = &result
+            && let Some(Waiting::Holders { questions, .. }) =
+                self.sessions.waiting(RequestId(request))
+        {
+            let (table, questions) = (table_of(questions), questions.clone());
+            let again = || Io::Holders { request, questions };
+            if self.put_off_question(RequestId(request), table, error, again) {
+                return;
+            }
+        }
         if let Some((client, mut session)) = self.sessions.take_waiting(RequestId(request)) {
             let Some(Waiting::Holders { raw, questions, .. }) = session.waiting.take() else {
                 unreachable!("it was asked for holders")
@@ -272,8 +296,7 @@ impl Engine {
                     if *raw == *EXEC {
                         self.end_multi(&mut session);
                     }
-                    let table = questions.first().map_or(TableId(0), |values| values.0);
-                    let error = self.read_failed(table, &error);
+                    let error = self.read_failed(table_of(&questions), &error);
                     self.fail(&mut session, error);
                 }
             }
@@ -304,6 +327,15 @@ impl Engine {
             self.pump();
             return self.run_ready();
         };
+        if let Err(error) = &result
+            && let Some(Waiting::Job { job: Job::Scan(scan), .. }) =
+                self.sessions.waiting(RequestId(request))
+        {
+            let (table, page) = (scan.table, scan.question(request));
+            if self.put_off_question(RequestId(request), table, error, || page) {
+                return;
+            }
+        }
         let Some((client, Job::Scan(scan))) = self.sessions.take_job(RequestId(request)) else {
             self.domains.unask(request);
             return self.undecided.structural_mut().unpin(request);
@@ -328,4 +360,9 @@ impl Engine {
         self.sessions.ready(client);
         self.run_ready();
     }
+}
+
+/// The table that the first question is about.
+fn table_of(questions: &[Values]) -> TableId {
+    questions.first().map_or(TableId(0), |values| values.0)
 }

@@ -22,6 +22,13 @@ const COUNT_MAX: usize = 10_000;
 /// Units of all kinds that are looked at for one page of plain cache keys: some 0.1 ms.
 const LOOKED_MAX: usize = 10_000;
 
+impl Scan {
+    /// What the origin is asked for its next page.
+    pub(super) fn question(&self, request: u64) -> Io {
+        Io::Scan { request, table: self.table, after: self.after.clone(), limit: self.count }
+    }
+}
+
 impl Engine {
     /// SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]
     pub(super) fn scan_command(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
@@ -131,12 +138,7 @@ impl Engine {
         let request = self.asking.request_id(client.0);
         self.undecided.structural_mut().pin(request.0);
         self.domains.ask(request.0);
-        let page = Io::Scan {
-            request: request.0,
-            table: scan.table,
-            after: scan.after.clone(),
-            limit: scan.count,
-        };
+        let page = scan.question(request.0);
         self.ask_for_page(request.0, scan.table, page);
         session.waiting = Some(Waiting::Job { request, job: Job::Scan(scan) });
     }

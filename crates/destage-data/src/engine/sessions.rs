@@ -185,6 +185,12 @@ impl Sessions {
         Some((client, session))
     }
 
+    /// What a client waits for by this request, if it still does.
+    pub(super) fn waiting(&self, request: RequestId) -> Option<&Waiting> {
+        let session = self.get(client_of(request))?;
+        session.waiting.as_ref().filter(|_| session.pending_request() == Some(request))
+    }
+
     /// The same for one that waits for the origin's word on a write.
     pub(super) fn take_waiting_for(&mut self, client: ClientId, lsn: Lsn) -> Option<Box<Session>> {
         let waits = |session: &mut Box<Session>| matches!(session.waiting, Some(Waiting::Origin { lsn: waits }) if waits == lsn);

@@ -19,6 +19,7 @@ mod once;
 mod options;
 mod parents;
 mod plain;
+mod put_off;
 mod raw;
 mod raw_sql;
 mod report;

@@ -4,13 +4,13 @@ use crate::error::CliError;
 use crate::server::RecordArgs;
 use crate::tls::TlsArgs;
 use crate::values::{
-    AbsentFilter, Admin, JournalDepth, UnmappedWord, admin, all_unmapped, bytes, interval, listen,
-    password, size, staleness, unmapped,
+    AbsentFilter, Admin, AwayChoice, JournalDepth, UnmappedWord, admin, all_unmapped, bytes,
+    interval, listen, password, size, staleness, unmapped,
 };
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{
-    EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, UnsafeFlags,
+    EXAMPLE_FILE, JournalKind, OnAway, Places, ReplicaSettings, Settings, UnsafeFlags,
 };
 use destage_data::users::UsersFile;
 use destage_engine::{defaults, set_dirty_limit};
@@ -247,6 +247,12 @@ pub(crate) struct ServeArgs {
     )]
     client_wait: Interval,
 
+    /// What becomes of a command that needs the origin while it is away, such as a read of a row that is not cached: it is refused
+    /// at once (fail), or it waits for the origin to be back, for no longer than --client-wait (wait), which is then to be longer
+    /// than the outages that clients shall not notice.
+    #[arg(long, value_enum, default_value = "fail", value_name = "CHOICE")]
+    on_away: AwayChoice,
+
     /// Most tokens of `DESTAGE ONCE` at once. Each is kept for an hour, or for as long as --retain says if that is longer;
     /// where there is no room, commands with further tokens are refused. 0 to 100000000.
     #[arg(
@@ -476,6 +482,10 @@ impl ServeArgs {
             output_bytes_max: length(self.output_limit),
             output_total_bytes_max: length(self.output_limit_total),
             client_wait: self.client_wait.span(),
+            on_away: match self.on_away {
+                AwayChoice::Fail => OnAway::Fail,
+                AwayChoice::Wait => OnAway::Wait,
+            },
             handshake_timeout: self.handshake_timeout.span(),
             once_tokens_max: self.once_tokens as usize,
             once_bytes_max: self.once_limit.get(),

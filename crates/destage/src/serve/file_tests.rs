@@ -51,7 +51,7 @@ fn defaults_of_the_flags_are_those_of_the_settings() {
     assert_eq!((shown.listen, shown.admin), (default.listen, default.admin));
     assert_eq!((shown.retain, shown.drain_timeout), (default.retain, default.drain_timeout));
     assert_eq!(shown.origin_timeout, default.origin_timeout);
-    assert_eq!(shown.client_wait, default.client_wait);
+    assert_eq!((shown.client_wait, shown.on_away), (default.client_wait, default.on_away));
     assert_eq!(shown.handshake_timeout, default.handshake_timeout);
     assert_eq!(
         (shown.once_tokens_max, shown.once_bytes_max),

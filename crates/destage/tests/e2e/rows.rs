@@ -10,6 +10,7 @@ mod stamped;
 mod types;
 mod uniques;
 mod unsigned;
+mod waiting;
 
 use crate::harness::{
     Client, Database, Launch, PATIENCE, Reply, Scratch, Server, eventually, shop,

@@ -150,6 +150,8 @@ fn the_applications_sell_through_an_outage_and_a_kill_and_nothing_is_lost_or_dou
     let launch = launch.listening(&server.listen.to_string());
     let Some(applications) = applications(&scratch, &server.port()) else { return };
     let mut customers = Customers::of(&applications);
+    let errors = |server: &Server| server.status()["clients"]["errors_total"].clone();
+    let before = errors(&server);
     let all_is_there = |customers: &Customers<'_>, server: &Server| {
         server.drain();
         assert_eq!(database.number("SELECT count(*) FROM destage_parked"), 0);
@@ -162,6 +164,7 @@ fn the_applications_sell_through_an_outage_and_a_kill_and_nothing_is_lost_or_dou
         thread::sleep(OUTAGE.saturating_sub(gone.elapsed()));
         origin.restart();
     });
+    assert_eq!(errors(&server), before, "a command was answered with an error");
     let in_a_round = customers.regulars.len() * BEGUN + customers.newcomers.len();
     assert_eq!(all_is_there(&customers, &server), in_a_round);
 

@@ -6,6 +6,7 @@ use super::shop;
 use crate::engine::{DOMAIN, Engine, Io};
 use crate::origins::{Applied, Mark, OriginError, Snapshot};
 use crate::schema::Schema;
+use crate::settings::OnAway;
 use destage_core::{ClientId, Fault, Lsn, Span, StopReason, Time};
 use destage_engine::Drive;
 use destage_journal::Journal;
@@ -54,6 +55,7 @@ impl Script {
         let mut settings = options.settings();
         settings.policy = destage_core::Policy::default();
         settings.pipeline_max = 100;
+        settings.on_away = OnAway::Fail;
         let disk = Arc::new(SimDisk::new());
         let (journal, _) = Journal::open(disk, options.journal()).unwrap();
         let now = Time::from_secs(1_000);

@@ -3,7 +3,7 @@
 use super::once::Once;
 use super::{sets, shop};
 use crate::schema::Schema;
-use crate::settings::{Settings, TableSettings, UnsafeFlags};
+use crate::settings::{OnAway, Settings, TableSettings, UnsafeFlags};
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, Span, Time, When};
 use destage_journal::Options as JournalOptions;
 use std::sync::Arc;
@@ -271,6 +271,7 @@ impl Options {
             client_wait: Span::from_secs(10),
             ..Settings::default()
         };
+        settings.on_away = rng.pick(&[OnAway::Fail, OnAway::Wait]);
         if self.domains.is_some() {
             settings.domains = shop::domains(self.sets.is_some());
         }
