@@ -58,7 +58,7 @@ impl Schema {
         if table.class.opaque.is_some() {
             Some("triggers or rules may change the row first")
         } else if !names_key {
-            Some("it refers to other columns than the primary key")
+            Some("it refers to other columns than the key")
         } else if !key.exact {
             Some("equal values of its columns may be written differently")
         } else {
@@ -91,7 +91,7 @@ impl Schema {
             {
                 format!("its unique indexes are all left to the origin, the first since {why}")
             } else {
-                "it has no unique index besides its primary key: leave it out".to_owned()
+                "it has no unique index besides its key: leave it out".to_owned()
             };
             if !refused.is_empty() {
                 return Err(format!("[table.{name}] unique = \"ask\": {refused}"));
@@ -239,7 +239,7 @@ mod tests {
         let blind = told(schema(vec![key(1, 0, true)]), true);
         assert!(blind.contains("written blind"), "{blind}");
         let left = told(schema(vec![key(1, 1, true), key(2, 0, false)]), false);
-        assert!(left.ends_with("since it refers to other columns than the primary key"), "{left}");
+        assert!(left.ends_with("since it refers to other columns than the key"), "{left}");
         let mut documents = schema(Vec::new());
         documents.one_row_groups = true;
         let mongo = told(documents, false);

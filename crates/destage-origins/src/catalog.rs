@@ -119,7 +119,7 @@ impl Catalog {
         })?;
         let new_key: Vec<&str> = table.key().iter().map(|c| c.name.as_str()).collect();
         if old.columns[..old.key_len] != new_key[..] {
-            return Err(format!("the primary key of {} is another one now", old.name));
+            return Err(format!("the key of {} is another one now", old.name));
         }
         Ok((old, table))
     }

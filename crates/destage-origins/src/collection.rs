@@ -246,7 +246,7 @@ pub(crate) fn check(table: &Table, member: usize, score: Option<usize>) -> Resul
     let name = |index: usize| format!("{}.{}", table.name, table.columns[index].name);
     if member >= table.key_len {
         return Err(format!(
-            "{} is not part of the primary key, so an owner could have one member only",
+            "{} is not part of the key, so an owner could have one member only",
             name(member)
         ));
     }

@@ -169,7 +169,7 @@ impl Partition {
                     continue;
                 }
                 return Err(format!(
-                    "[[domain]] {}: the primary key of {} has no column {name}, so that its rows do not tell where they \
+                    "[[domain]] {}: the key of {} has no column {name}, so that its rows do not tell where they \
                      belong; name the column in columns = {{ {} = \"...\" }}, or leave the table out",
                     domain.name, table.name, table.name
                 ));
@@ -182,7 +182,7 @@ impl Partition {
         if !is_used {
             let column = domain.column.as_deref().unwrap_or_default();
             return Err(format!(
-                "[[domain]] {}: no table has a column {column} in its primary key",
+                "[[domain]] {}: no table has a column {column} in its key",
                 domain.name
             ));
         }

@@ -19,6 +19,9 @@ pub struct Schema {
     pub tables: Vec<Table>,
     /// What cannot be reached, and why.
     pub unreachable: Vec<Unreachable>,
+    /// Statements for the origin, in this order: after all of them keys reach the tables in whose keys texts that differ are
+    /// one text today.
+    pub key_changes: Vec<String>,
     /// Keys of the user's own making.
     pub mappings: Mappings,
     /// A write group may change one row only: the origin has no transactions over several.
@@ -45,7 +48,16 @@ pub struct Unreachable {
     pub reason: String,
 }
 
-/// A table with a primary key.
+/// Why no key reaches a table that has none.
+pub(crate) const NO_KEY: &str =
+    "it has no primary key, and no unique index over columns that are NOT NULL and can be a key";
+
+/// Why no key reaches a table without a primary key, where its best unique index is none for this reason.
+pub(crate) fn no_index_key(index: &str, why: &str) -> String {
+    format!("it has no primary key, and its unique index {index} does not take its place: {why}")
+}
+
+/// A table with a primary key, or a unique index in its place.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Its place in the schema.
@@ -58,6 +70,8 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// How many of the columns form the primary key.
     pub key_len: usize,
+    /// The unique index whose columns are the key, of a table without a primary key.
+    pub key_index: Option<String>,
     /// What the origin does beyond storing the row.
     pub class: Class,
     /// Tables that this one references by foreign keys, itself included if it does.
@@ -71,7 +85,7 @@ pub struct Table {
     pub asks_foreign_keys: bool,
     /// The CHECK constraints, those of its columns' domains among them.
     pub checks: Vec<Check>,
-    /// Whether a unique or exclusion constraint or unique index exists besides the primary key.
+    /// Whether a unique or exclusion constraint or unique index exists besides the key.
     pub has_unique: bool,
     /// The unique constraints and indexes behind `has_unique`, where the catalogue tells their columns.
     pub uniques: Vec<Unique>,
@@ -107,7 +121,7 @@ pub struct ForeignKey {
     pub exact: bool,
 }
 
-/// A unique constraint or index besides the primary key.
+/// A unique constraint or index besides the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unique {
     /// Its name.
@@ -211,6 +225,10 @@ impl Schema {
         }
         schema
     }
+
+    /// What is said before [`Self::key_changes`].
+    pub const KEY_CHANGES: &str = "Texts that differ are one key of some tables. After all of these statements, which change the \
+        collations of their keys, these tables can be reached:";
 
     /// Makes rows reachable under keys of the user's own making.
     ///
@@ -394,6 +412,7 @@ impl Table {
             sql_name,
             columns: Vec::new(),
             key_len: 0,
+            key_index: None,
             class: Class::default(),
             references: Vec::new(),
             referenced_by: Vec::new(),

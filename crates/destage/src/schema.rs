@@ -153,6 +153,10 @@ impl Shown<'_> {
                 let _ = writeln!(out, "  {}: {}", table.name, table.reason);
             }
         }
+        if !self.schema.key_changes.is_empty() {
+            let statements = self.schema.key_changes.join(";\n");
+            let _ = writeln!(out, "\n-- {}\n{statements};", Schema::KEY_CHANGES);
+        }
         if let Some(sections) = &self.suggested {
             let _ = writeln!(out, "\n# {SUGGESTED}\n{sections}");
         }
@@ -175,6 +179,9 @@ impl Shown<'_> {
         let mut parts = Vec::new();
         if table.is_plain() {
             parts.push("plain".to_string());
+        }
+        if let Some(index) = &table.key_index {
+            parts.push(format!("has no primary key: its unique index {index} is the key"));
         }
         match through(table, &settings) {
             Some(how) => parts.push(how),
@@ -254,6 +261,7 @@ impl Shown<'_> {
             "origin": self.origin,
             "tables": tables,
             "unreachable": unreachable,
+            "key_changes": self.schema.key_changes,
             "suggested_settings": self.suggested,
         })
     }
@@ -319,6 +327,7 @@ impl Shown<'_> {
             "name": table.name,
             "pattern": pattern(table),
             "key": table.key().iter().map(|column| &column.name).collect::<Vec<_>>(),
+            "key_index": table.key_index,
             "plain": table.is_plain(),
             "writes_go_through": through,
             "does_more": table.class.opaque,

@@ -158,7 +158,7 @@ fn table_names(schema: &Schema) -> String {
     };
     let shown: Vec<String> = schema.reachable().iter().take(SHOWN_MAX).map(escaped).collect();
     match (shown.len(), schema.reachable().len().saturating_sub(SHOWN_MAX)) {
-        (0, _) => "none with a primary key was found (see `destage schema`)".into(),
+        (0, _) => "none that a key reaches was found (see `destage schema`)".into(),
         (_, 0) => shown.join(", "),
         (_, more) => format!("{} and {more} more (see `destage schema`)", shown.join(", ")),
     }

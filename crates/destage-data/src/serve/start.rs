@@ -74,6 +74,7 @@ pub(super) fn start(
     let mut schema = origin.schema()?;
     let (tables, policy) = (schema.reachable().len(), policy::summary(&settings.policy));
     tracing::info!(origin = origin.describe(), tables, policy, "found the origin");
+    tell_key_changes(&*origin, &schema);
     check_reach(settings, &*origin, &schema)?;
     let (queries, partition) = fit(settings, &*origin, &mut schema)?;
     let schema = Arc::new(schema);
@@ -189,6 +190,14 @@ pub(super) fn check_reach(
             tracing::warn!(origin = place, "no key reaches a table; 'destage schema' says why");
             Ok(())
         }
+    }
+}
+
+/// Says once, for all tables, what has to be changed at the origin so that keys reach them.
+fn tell_key_changes(origin: &dyn Origin, schema: &Schema) {
+    if !schema.key_changes.is_empty() {
+        let statements = schema.key_changes.join("; ");
+        tracing::warn!(origin = origin.describe(), statements, "{}", Schema::KEY_CHANGES);
     }
 }
 

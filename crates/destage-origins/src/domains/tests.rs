@@ -173,7 +173,7 @@ fn settings_that_do_not_fit_are_told_what_to_do() {
     assert!(refusal(&twice).contains("in two domains, a and b"));
     let mut outside = by_warehouse();
     outside.tables = vec!["notes".into()];
-    assert!(refusal(&[outside]).contains("the primary key of notes has no column warehouse"));
+    assert!(refusal(&[outside]).contains("the key of notes has no column warehouse"));
     let many = DomainSettings { count: DOMAINS_MAX, ..by_warehouse() };
     assert!(refusal(&[many]).contains("the most is 64"));
 }

@@ -84,7 +84,7 @@ fn find_settable(table: &Table, is_it: impl Fn(&str) -> bool) -> Result<usize, U
     let index = index.ok_or("it sets a column that the table does not have")?;
     let column = &table.columns[index];
     match column {
-        _ if index < table.key_len => Err("it sets a column of the primary key"),
+        _ if index < table.key_len => Err("it sets a column of the key"),
         column if column.structural => Err("it sets a column that is unique or in a foreign key"),
         column if column.generated => Err("it sets a computed column"),
         column if column.ty == ColumnType::Opaque => Err("it sets a column of an unknown type"),

@@ -216,8 +216,7 @@ fn what_is_declared_names_a_column_that_can_be_left_to_a_trigger() {
     declare(&mut table, &["body".into(), "body".into()]).unwrap();
     assert_eq!(table.class.sets.len(), 1);
     assert!(table.is_left_to_origin(1, true) && table.is_left_to_origin(1, false));
-    for (name, why) in [("id", "primary key"), ("unique_one", "unique"), ("nope", "does not have")]
-    {
+    for (name, why) in [("id", "of the key"), ("unique_one", "unique"), ("nope", "does not have")] {
         let refused = declare(&mut table, &[name.into()]).unwrap_err();
         assert!(refused.contains(why) && refused.contains("[table.t]"), "{refused}");
     }

@@ -1,6 +1,7 @@
 //! Rows as hashes: what absent, empty and canonical mean, groups, computed columns, rejected rows, scans.
 
 mod asked;
+mod by_index;
 mod constraints;
 mod given;
 mod keys;

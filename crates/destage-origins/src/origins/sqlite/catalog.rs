@@ -7,7 +7,7 @@ use crate::contract::OriginError;
 use crate::defaults::Formula;
 use crate::origins::quote::{identifier, join};
 use crate::schema::{
-    Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
+    Column, ColumnDefault, ForeignKey, NO_KEY, Schema, Table, TableId, Unique, Unreachable,
 };
 use crate::triggers::{self, Trigger, sqlite};
 use rusqlite::types::ValueRef;
@@ -95,12 +95,14 @@ impl Catalog<'_> {
         let sql_name = identifier(&listed.name);
         let mut table = Table::named(listed.name, sql_name);
         self.columns(&mut table, listed.is_strict)?;
-        if table.key_len == 0 {
-            return Ok(Err("it has no primary key".to_owned()));
+        let has_primary = table.key_len > 0;
+        if !has_primary && !self.take_unique_key(&mut table)? {
+            return Ok(Err(NO_KEY.to_owned()));
         }
         let has_key_index = self.indexes(&mut table)?;
         let key = &table.columns[0];
-        if table.key_len == 1
+        if has_primary
+            && table.key_len == 1
             && !listed.without_rowid
             && !has_key_index
             && key.type_name.eq_ignore_ascii_case("INTEGER")
@@ -189,6 +191,9 @@ impl Catalog<'_> {
             }
             let (unique, partial): (bool, bool) = (row.get(1)?, row.get(3)?);
             let name: String = row.get(0)?;
+            if table.key_index.as_ref() == Some(&name) {
+                continue;
+            }
             let (columns, expression) = self.index_columns(&name)?;
             table.has_unique |= unique;
             if unique {
@@ -217,6 +222,53 @@ impl Catalog<'_> {
             .prepare("SELECT sql FROM sqlite_schema WHERE type = 'index' AND name = ?1")?;
         let sql: Option<String> = statement.query_row([index], |row| row.get(0))?;
         Ok(sql.is_some_and(|sql| sql.to_ascii_uppercase().contains("COLLATE")))
+    }
+
+    /// Puts the columns of a unique index in front, as the key: all of them NOT NULL and compared byte for byte. Of several
+    /// indexes it is the one with the fewest columns, then the first by name. Whether there is one.
+    fn take_unique_key(&self, table: &mut Table) -> Result<bool> {
+        let mut statement = self.connection.prepare(
+            "SELECT l.name FROM pragma_index_list(?1) AS l WHERE l.\"unique\" AND NOT l.partial \
+             AND NOT EXISTS (SELECT 1 FROM pragma_index_xinfo(l.name) AS x WHERE x.key = 1 \
+                 AND (x.cid < 0 OR x.coll <> 'BINARY' COLLATE NOCASE)) ORDER BY l.name",
+        )?;
+        let names = statement.query_map([&table.name], |row| row.get(0))?;
+        let mut keys: Vec<(String, Vec<usize>)> = Vec::new();
+        for name in names.collect::<Result<Vec<String>>>()? {
+            let (columns, _) = self.index_columns(&name)?;
+            let places: Option<Vec<usize>> = columns
+                .iter()
+                .map(|name| {
+                    let mut columns = table.columns.iter();
+                    columns.position(|c| c.name == *name && c.not_null && !c.generated)
+                })
+                .collect();
+            // A column may be compared otherwise than its index is.
+            let mut is_exact = true;
+            for column in &columns {
+                is_exact &= self.is_binary(&table.name, column)?;
+            }
+            keys.extend(places.filter(|_| is_exact).map(|places| (name, places)));
+        }
+        let Some((name, key)) = keys.into_iter().min_by_key(|(_, key)| key.len()) else {
+            return Ok(false);
+        };
+        let others = (0..table.columns.len()).filter(|at| !key.contains(at));
+        let order: Vec<usize> = key.iter().copied().chain(others).collect();
+        table.columns = order.iter().map(|&at| table.columns[at].clone()).collect();
+        table.key_len = key.len();
+        table.key_index = Some(name);
+        for column in &mut table.columns[..key.len()] {
+            column.structural = true;
+            column.default = ColumnDefault::None;
+        }
+        Ok(true)
+    }
+
+    /// Whether a column is compared byte for byte where nothing else is said.
+    fn is_binary(&self, table: &str, column: &str) -> Result<bool> {
+        let (_, collation, ..) = self.connection.column_metadata(Some("main"), table, column)?;
+        Ok(collation.is_none_or(|name| name.to_bytes().eq_ignore_ascii_case(b"BINARY")))
     }
 
     /// The columns of an index, and whether it computes an expression.

@@ -164,7 +164,11 @@ fn tables_are_classed_by_what_the_origin_does_beyond_storing() {
 fn what_no_key_reaches_is_listed_with_its_reason() {
     let Some(mut database) = Database::open("catalog_unreachable") else { return };
     database.sql(
-        "CREATE TABLE keyless (id int); CREATE VIEW seen AS SELECT 1 AS id; CREATE SEQUENCE numbers;
+        "CREATE TABLE keyless (id int); CREATE TABLE nullable (id int UNIQUE);
+         CREATE TABLE cased (id varchar(9) NOT NULL UNIQUE) COLLATE utf8mb4_general_ci;
+         CREATE TABLE hashed (id text COLLATE utf8mb4_bin NOT NULL UNIQUE);
+         CREATE TABLE begun (id varbinary(9) NOT NULL, UNIQUE (id(3)));
+         CREATE VIEW seen AS SELECT 1 AS id; CREATE SEQUENCE numbers;
          CREATE TABLE fast (id int PRIMARY KEY) ENGINE = MyISAM;
          CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING;
          CREATE TABLE folded (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY);
@@ -179,6 +183,10 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
     let schema = database.origin().schema().unwrap();
     for (name, what) in [
         ("keyless", "primary key"),
+        ("nullable", "unique index"),
+        ("cased", "unique index"),
+        ("begun", "unique index"),
+        ("hashed", "unique index"),
         ("seen", "view"),
         ("fast", "transactions"),
         ("versioned", "system-versioned"),

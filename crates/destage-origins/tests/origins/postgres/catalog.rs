@@ -288,6 +288,12 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
          CREATE TABLE floating (id float8 PRIMARY KEY); CREATE TABLE loose (id numeric PRIMARY KEY);
          CREATE TABLE addressed (id inet PRIMARY KEY); CREATE TABLE documents (id jsonb PRIMARY KEY);
          CREATE TABLE lists (id int[] PRIMARY KEY);
+         CREATE TABLE nullable (id int UNIQUE); CREATE TABLE late (id int NOT NULL UNIQUE DEFERRABLE);
+         CREATE TABLE partly (id int NOT NULL); CREATE UNIQUE INDEX ON partly (id) WHERE id > 0;
+         CREATE TABLE derives (id int NOT NULL); CREATE UNIQUE INDEX ON derives ((id + 1));
+         CREATE TABLE several (id float8 NOT NULL UNIQUE);
+         CREATE TABLE otherwise (id text NOT NULL); CREATE UNIQUE INDEX ON otherwise (id COLLATE nocase);
+         CREATE TABLE covered (id int NOT NULL, v int); CREATE UNIQUE INDEX held ON covered (id) INCLUDE (v);
          CREATE TABLE exact (id numeric(9,2) PRIMARY KEY);
          CREATE TABLE destage_owner (id int PRIMARY KEY)",
     );
@@ -305,11 +311,21 @@ fn what_no_key_reaches_is_listed_with_its_reason() {
         ("addressed", "form"),
         ("documents", "JSON"),
         ("lists", "arrays"),
+        ("nullable", "unique index"),
+        ("late", "unique index"),
+        ("partly", "unique index"),
+        ("derives", "unique index"),
+        ("several", "unique index"),
+        ("otherwise", "unique index"),
     ] {
         let reason = reason(&schema, name);
         assert!(reason.contains(what), "{name}: {reason}");
     }
-    assert_eq!(schema.tables.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["exact"]);
+    let names: Vec<_> = schema.tables.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(names, ["covered", "exact"]);
+    let covered = find(&schema, "covered");
+    assert_eq!((covered.key_len, covered.key_index.as_deref()), (1, Some("held")));
+    assert!(!covered.has_unique && covered.uniques.is_empty() && covered.columns[0].structural);
 }
 
 #[test]

@@ -409,10 +409,7 @@ fn a_set_that_fits_no_table_is_refused_at_start() {
     let database = Database::sqlite(&scratch).with(TABLES);
     for (number, (mapping, words)) in [
         ("[[set]]\nkey='a:{product_id}'\ntable='tags'\nmember='none'", &["no column 'none'"][..]),
-        (
-            "[[set]]\nkey='a:{id}'\ntable='products'\nmember='name'",
-            &["not part of the primary key"],
-        ),
+        ("[[set]]\nkey='a:{id}'\ntable='products'\nmember='name'", &["not part of the key"]),
         ("[[set]]\nkey='a'\ntable='tags'\nmember='tag'", &["lacks {product_id}"]),
         ("[[set]]\nkey='a:{board}'\ntable='ranks'\nmember='player'", &["ranks.points", "NOT NULL"]),
         (

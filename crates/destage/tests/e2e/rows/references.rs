@@ -152,7 +152,7 @@ fn the_schema_tells_of_each_foreign_key_who_judges_it() {
         }
         let left = line(&asked, "mail");
         assert!(
-            left.ends_with("left to the origin (it refers to other columns than the primary key)"),
+            left.ends_with("left to the origin (it refers to other columns than the key)"),
             "{left}"
         );
         let plain = line(&schema(&[]), "customer");

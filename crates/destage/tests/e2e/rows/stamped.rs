@@ -208,5 +208,5 @@ fn a_trigger_that_does_more_goes_through_until_it_is_declared() {
     launch()
         .with(&["--config", &config])
         .refused()
-        .says(2, &["[table.notes]", "'id'", "primary key"]);
+        .says(2, &["[table.notes]", "'id'", "of the key"]);
 }

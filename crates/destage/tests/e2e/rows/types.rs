@@ -2,6 +2,7 @@
 
 use crate::harness::{Client, Database, Launch, Scratch};
 use crate::mapped::launch;
+use crate::parking::named;
 
 const SQLITE_TYPES: &str = "
 CREATE TABLE kinds (
@@ -17,7 +18,8 @@ CREATE TABLE kinds (
     id BIGINT PRIMARY KEY, whole INTEGER, small SMALLINT, big BIGINT, fraction DOUBLE PRECISION, half REAL,
     exact NUMERIC(10, 2), loose NUMERIC, words TEXT, short VARCHAR(5), padded CHAR(6), raw BYTEA, yes BOOLEAN,
     ident UUID, day DATE, instant TIMESTAMPTZ, local TIMESTAMP, clock TIME, doc JSON, docb JSONB, feeling mood,
-    numbers INTEGER[],
+    numbers INTEGER[], tags TEXT[], shorts VARCHAR(5)[] DEFAULT '{}', sums NUMERIC(10, 2)[], idents UUID[],
+    instants TIMESTAMPTZ[], docs JSONB[], feelings mood[], span INT4RANGE,
     made TEXT NOT NULL DEFAULT gen_random_uuid(),
     base INTEGER,
     doubled INTEGER GENERATED ALWAYS AS (base * 2) STORED
@@ -73,6 +75,16 @@ const POSTGRES_VALUES: &[(&str, &str, &str)] = &[
     ("doc", "{\"b\":1, \"a\":[1,2]}", "{\"b\":1, \"a\":[1,2]}"),
     ("docb", "{\"bb\":1,\"a\":[1,2.0],\"a\":3}", "{\"a\": 3, \"bb\": 1}"),
     ("feeling", "glad", "glad"),
+    ("numbers", "{1, 02 ,null}", "{1,2,NULL}"),
+    ("numbers", "{}", "{}"),
+    ("numbers", "[0:1][1:1]={{1},{2}}", "[0:1][1:1]={{1},{2}}"),
+    ("tags", r#"{a b,"","NULL",null,"x\"y",ü}"#, r#"{"a b","","NULL",NULL,"x\"y",ü}"#),
+    ("shorts", "{abcde}", "{abcde}"),
+    ("sums", "{1.5,-0012.3}", "{1.50,-12.30}"),
+    ("idents", "{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}", "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}"),
+    ("instants", "{2024-02-29T12:00:00+02}", r#"{"2024-02-29 10:00:00+00"}"#),
+    ("docs", r#"{"{\"b\":1,\"a\":2}"}"#, r#"{"{\"a\": 2, \"b\": 1}"}"#),
+    ("feelings", "{glad,sad}", "{glad,sad}"),
 ];
 
 const MARIADB_VALUES: &[(&str, &str, &str)] = &[
@@ -184,7 +196,18 @@ fn values_that_do_not_fit_are_refused_with_the_columns_name() {
         ("feeling", "angry"),
         ("yes", "maybe"),
         ("fraction", "1.2.3"),
-        ("numbers", "{x}"),
+        ("numbers", "[1]"),
+        ("numbers", "{1,{2}}"),
+        ("numbers", "{2147483648}"),
+        ("tags", "{a,}"),
+        ("tags", "{\"a}"),
+        ("shorts", "{abcdef}"),
+        ("sums", "{123456789.00}"),
+        ("docs", "{{1}"),
+        ("docs", r#"{"\"\\u0000\""}"#),
+        ("docb", "\"\\u0000\""),
+        ("feelings", "{angry}"),
+        ("span", "[1,2)"),
         ("doubled", "4"),
     ] {
         let reply = client.call(&["HSET", "kinds:1", "words", "half", column, value]);
@@ -193,6 +216,83 @@ fn values_that_do_not_fit_are_refused_with_the_columns_name() {
     // NUL is no text for PostgreSQL.
     assert!(client.call(&["HSET", "kinds:1", "words", "a\0b"]).is_error());
     assert_eq!(client.run("EXISTS kinds:1").int(), 0);
+}
+
+const LISTS: &str = "
+CREATE TABLE lists (
+    id BIGINT PRIMARY KEY, tags TEXT[] NOT NULL DEFAULT '{}', doc JSONB, n INTEGER NOT NULL DEFAULT 0,
+    CHECK (cardinality(tags) < 4 OR array_ndims(tags) > 1)
+)";
+
+/// The rows 1 and 2 as texts of `tags` and `doc`.
+fn lists(client: &mut Client) -> [Vec<String>; 2] {
+    ["lists:1", "lists:2"].map(|id| {
+        let row = client.run(&format!("HMGET {id} tags doc"));
+        row.array().iter().map(crate::harness::Reply::text).collect()
+    })
+}
+
+#[test]
+fn arrays_and_documents_of_postgresql_are_the_same_through_a_crash_and_a_reload() {
+    let Some(database) = Database::postgres() else { return };
+    let database = database.with(LISTS);
+    let scratch = Scratch::new();
+    let launch = Launch::before(&scratch, &database.url());
+    let server = launch.start();
+    let mut client = server.client();
+    assert_eq!(client.run("HSET lists:1 n 1").int(), 1);
+    assert_eq!(client.run("HGET lists:1 tags").text(), "{}");
+    server.drain();
+    client.run("DESTAGE PAUSE").ok();
+    let tags = r#"{ {"a b", null}, {"\\", "NULL"} }"#;
+    let doc = r#"{"bb": [1.50, -0, 1e2], "a": {"\u0061": 1, "a": "\ud83d\ude00"}, "bb": []}"#;
+    let shown = [r#"{{"a b",NULL},{"\\","NULL"}}"#, r#"{"a": {"a": "😀"}, "bb": []}"#];
+    for id in ["lists:1", "lists:2"] {
+        assert!(!client.call(&["HSET", id, "tags", tags, "doc", doc]).is_error());
+        assert!(client.run(&format!("HINCRBY {id} n 2")).int() >= 2);
+    }
+    for (column, wrong) in [("tags", "{a"), ("tags", "[]"), ("doc", "{"), ("doc", "\"\\ud800\"")] {
+        let refused = client.call(&["HSET", "lists:3", column, wrong]);
+        assert!(refused.error().contains(column), "{refused:?}");
+    }
+    let refused = client.run("HINCRBY lists:1 tags 1");
+    assert!(refused.error().contains("(text[]) is not a number"), "{refused:?}");
+    server.kill();
+
+    let server = launch.start();
+    let mut client = server.client();
+    assert_eq!(lists(&mut client), [shown, shown]);
+    server.drain();
+    client.run("DESTAGE INVALIDATE *");
+    assert_eq!(lists(&mut client), [shown, shown]);
+    let held = database.rows("SELECT tags::text, doc::text, n FROM lists ORDER BY id");
+    assert_eq!(held, [[shown[0], shown[1], "3"], [shown[0], shown[1], "2"]]);
+    assert_eq!(server.status()["destage"]["parked_groups"], 0);
+}
+
+#[test]
+fn a_parked_array_is_edited_as_it_is_written_elsewhere() {
+    let Some(database) = Database::postgres() else { return };
+    let database = database.with(LISTS);
+    let scratch = Scratch::new();
+    let server = Launch::before(&scratch, &database.url()).start();
+    let mut client = server.client();
+    assert!(!client.run("HSET lists:1 tags {1,2,3,4}").is_error());
+    assert!(client.run("DESTAGE WAIT 60000").error().starts_with("PARKED"));
+    let list = client.run("DESTAGE PARKED LIST");
+    let id = named(list.array().last().expect("it is listed"), "id").text();
+    let payload = named(&client.run(&format!("DESTAGE PARKED SHOW {id}")), "payload").text();
+    assert!(payload.contains("{1,2,3,4}"), "{payload}");
+    let mut edit = |to: &str| {
+        let edited = payload.replace("{1,2,3,4}", to);
+        client.call(&["DESTAGE", "PARKED", "EDIT", &id, &edited])
+    };
+    let refused = edit("{1,");
+    assert!(refused.error().contains("tags"), "{refused:?}");
+    let decided = edit("{ 1 , 'x' }");
+    assert!(!decided.is_error(), "{decided:?}");
+    assert_eq!(client.run("HGET lists:1 tags").text(), "{1,'x'}");
+    assert_eq!(database.value("SELECT tags::text FROM lists WHERE id = 1"), "{1,'x'}");
 }
 
 #[test]

@@ -3,18 +3,20 @@
 mod defaults;
 mod queries;
 mod types;
+mod unfold;
 
 use super::connection::Connection;
 use crate::checks::{self, Check, Condition, Sql};
 use crate::contract::OriginError;
 use crate::origins::quote::identifier;
 use crate::schema::{
-    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
+    Class, Column, ColumnDefault, ForeignKey, NO_KEY, Schema, Table, TableId, Unique, Unreachable,
+    no_index_key,
 };
 use crate::triggers::{self, Trigger, mariadb};
 use crate::value::ColumnType;
-use queries::{Attribute, CheckFacts, Facts, Reference, Relation, TriggerFacts};
-use std::collections::HashMap;
+use queries::{Attribute, CheckFacts, Facts, IndexPart, Reference, Relation, TriggerFacts};
+use std::collections::{BTreeMap, HashMap};
 
 /// Reads the schema.
 pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
@@ -23,6 +25,7 @@ pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
         facts: &facts,
         tables: Vec::new(),
         unreachable: Vec::new(),
+        folded: Vec::new(),
         places: HashMap::new(),
     };
     builder.tables();
@@ -30,15 +33,39 @@ pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
     builder.checks();
     builder.references();
     builder.triggers();
-    let (mut tables, unreachable) = (builder.tables, builder.unreachable);
+    let (mut tables, unreachable, folded) = (builder.tables, builder.unreachable, builder.folded);
     defaults::evaluate(connection, &facts, &mut tables)?;
-    Ok(Schema::new(tables, unreachable))
+    let mut schema = Schema::new(tables, unreachable);
+    schema.key_changes = unfold::statements(connection, &facts, &folded)?;
+    Ok(schema)
+}
+
+/// What keys of a table are made of.
+struct Key<'a> {
+    columns: Vec<&'a Attribute>,
+    /// The unique index that they are the columns of, if it is no primary key.
+    index: Option<String>,
+}
+
+/// Why no key reaches a table.
+struct NoKey<'a> {
+    reason: String,
+    /// The columns of its key to which another collation must be given, if that is all it takes.
+    folded: Vec<&'a Attribute>,
+}
+
+impl From<String> for NoKey<'_> {
+    fn from(reason: String) -> Self {
+        Self { reason, folded: Vec::new() }
+    }
 }
 
 struct Builder<'a> {
     facts: &'a Facts,
     tables: Vec<Table>,
     unreachable: Vec<Unreachable>,
+    /// Tables and columns of their keys whose collations alone keep keys from the tables.
+    folded: Vec<(&'a str, &'a str)>,
     /// The reachable tables' places in `tables`.
     places: HashMap<&'a str, usize>,
 }
@@ -49,17 +76,50 @@ impl<'a> Builder<'a> {
         let mut relations: Vec<_> = self.facts.relations.iter().collect();
         relations.sort_by(|a, b| a.name.cmp(&b.name));
         for relation in relations {
-            match self.primary_key(relation) {
-                Ok(key) => self.table(relation, &key),
-                Err(reason) => {
+            match self.key(relation) {
+                Ok(key) => self.table(relation, key),
+                Err(NoKey { reason, folded }) => {
+                    let folded = folded.iter().map(|column| (&*relation.name, &*column.name));
+                    self.folded.extend(folded);
                     self.unreachable.push(Unreachable { name: relation.name.clone(), reason });
                 }
             }
         }
     }
 
-    /// The primary key's columns, or why no key reaches the table.
-    fn primary_key(&self, relation: &Relation) -> Result<Vec<&'a Attribute>, String> {
+    /// The primary key, or a unique index in its place.
+    fn key(&self, relation: &Relation) -> Result<Key<'a>, NoKey<'a>> {
+        let attributes = self.reachable(relation)?;
+        let mut indexes: BTreeMap<&str, Vec<&IndexPart>> = BTreeMap::new();
+        let is_its = |part: &&IndexPart| part.unique && part.table == relation.name;
+        for part in self.facts.indexes.iter().filter(is_its) {
+            indexes.entry(&part.name).or_default().push(part);
+        }
+        if let Some(parts) = indexes.remove("PRIMARY") {
+            return Ok(Key { columns: key_columns(&parts, attributes)?, index: None });
+        }
+        let find = |part: &IndexPart| attributes.iter().find(|a| a.name == part.column);
+        let may_be = |part: &&IndexPart| {
+            part.is_btree && !part.is_prefix && find(part).is_some_and(|a| !a.nullable)
+        };
+        // The one with the fewest columns, then the first by name.
+        let mut indexes: Vec<_> = indexes.into_iter().collect();
+        indexes.sort_by_key(|(_, parts)| parts.len());
+        let mut left = None;
+        for (name, parts) in indexes.iter().filter(|(_, parts)| parts.iter().all(may_be)) {
+            match key_columns(parts, attributes) {
+                Ok(columns) => return Ok(Key { columns, index: Some((*name).to_owned()) }),
+                Err(NoKey { reason, folded }) => {
+                    let reason = no_index_key(name, &reason);
+                    left.get_or_insert(NoKey { reason, folded });
+                }
+            }
+        }
+        Err(left.unwrap_or_else(|| NO_KEY.to_owned().into()))
+    }
+
+    /// The columns of a table that keys may reach, or why they may not.
+    fn reachable(&self, relation: &Relation) -> Result<&'a [Attribute], String> {
         match relation.kind.as_str() {
             "BASE TABLE" => {}
             "VIEW" | "SYSTEM VIEW" => return Err("it is a view".to_owned()),
@@ -78,32 +138,12 @@ impl<'a> Builder<'a> {
                 return Err(format!("no permission; run GRANT {privilege} ON {table} TO the user"));
             }
         }
-        let is_primary =
-            |part: &&queries::IndexPart| part.table == relation.name && part.name == "PRIMARY";
-        let mut key = Vec::new();
-        for part in self.facts.indexes.iter().filter(is_primary) {
-            let Some(attribute) = attributes.iter().find(|a| a.name == part.column) else {
-                continue;
-            };
-            let ty = types::resolve(attribute, true, false);
-            let mut obstacle = types::key_obstacle(attribute, &ty);
-            if part.is_prefix {
-                obstacle = Some("only the beginning of its values is unique".to_owned());
-            }
-            if is_generated(attribute) {
-                obstacle = Some("it is computed by the server".to_owned());
-            }
-            if let Some(why) = obstacle {
-                let Attribute { name, type_name, .. } = attribute;
-                return Err(format!("its key column {name} ({type_name}) cannot be a key: {why}"));
-            }
-            key.push(attribute);
-        }
-        if key.is_empty() { Err("it has no primary key".to_owned()) } else { Ok(key) }
+        Ok(attributes)
     }
 
-    fn table(&mut self, relation: &'a Relation, key: &[&'a Attribute]) {
+    fn table(&mut self, relation: &'a Relation, Key { columns: key, index }: Key<'a>) {
         let mut table = Table::named(relation.name.clone(), identifier(&relation.name));
+        table.key_index = index;
         table.key_len = key.len();
         table.class = self.class(relation);
         let in_key = |attribute: &Attribute| key.iter().any(|k| k.name == attribute.name);
@@ -163,6 +203,10 @@ impl<'a> Builder<'a> {
         for part in self.facts.indexes.iter().filter(|part| part.unique && part.name != "PRIMARY") {
             let Some(&place) = self.places.get(part.table.as_str()) else { continue };
             let table = &mut self.tables[place];
+            // It is the key, as the index of a primary key is.
+            if table.key_index.as_ref() == Some(&part.name) {
+                continue;
+            }
             table.has_unique = true;
             if table.uniques.last().is_none_or(|unique| unique.name != part.name) {
                 let (name, columns) = (part.name.clone(), Vec::new());
@@ -302,6 +346,43 @@ impl<'a> Builder<'a> {
             let columns = &mut self.tables[place].columns;
             columns.iter_mut().filter(|c| c.name == name).for_each(|c| c.structural = true);
         }
+    }
+}
+
+/// The columns of an index as a key, or why they cannot be one.
+fn key_columns<'a>(
+    parts: &[&IndexPart],
+    attributes: &'a [Attribute],
+) -> Result<Vec<&'a Attribute>, NoKey<'a>> {
+    let mut columns = Vec::new();
+    let mut left: Option<NoKey<'a>> = None;
+    let mut folded = Vec::new();
+    for part in parts {
+        let Some(attribute) = attributes.iter().find(|a| a.name == part.column) else { continue };
+        columns.push(attribute);
+        let ty = types::resolve(attribute, true, false);
+        let mut obstacle = types::key_obstacle(attribute, &ty);
+        let mut is_mended = unfold::mends(attribute);
+        for (stands, why) in [
+            (part.is_prefix, "only the beginning of its values is unique"),
+            (is_generated(attribute), "it is computed by the server"),
+        ] {
+            if stands {
+                (obstacle, is_mended) = (Some(why.to_owned()), false);
+            }
+        }
+        let Some(why) = obstacle else { continue };
+        let Attribute { name, type_name, .. } = attribute;
+        let reason = format!("its key column {name} ({type_name}) cannot be a key: {why}");
+        if !is_mended {
+            return Err(reason.into());
+        }
+        folded.push(attribute);
+        left.get_or_insert(reason.into());
+    }
+    match left {
+        Some(left) => Err(NoKey { folded, ..left }),
+        None => Ok(columns),
     }
 }
 

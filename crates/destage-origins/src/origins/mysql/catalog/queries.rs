@@ -32,6 +32,7 @@ pub(super) struct Relation {
     pub(super) transactional: bool,
 }
 
+#[derive(Clone)]
 pub(super) struct Attribute {
     pub(super) name: String,
     /// The default as an expression.
@@ -59,6 +60,8 @@ pub(super) struct IndexPart {
     pub(super) column: String,
     /// Only the beginning of the values is indexed.
     pub(super) is_prefix: bool,
+    /// It is one in which values stand as they are. A unique index over long texts holds their hashes instead.
+    pub(super) is_btree: bool,
 }
 
 /// One column of a foreign key.
@@ -143,6 +146,7 @@ fn index_part(row: &Texts) -> IndexPart {
         unique: text(row, 2) == "0",
         column: text(row, 3),
         is_prefix: row[4].is_some(),
+        is_btree: text(row, 5) == "BTREE",
     }
 }
 
@@ -197,7 +201,7 @@ FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = database()
 ORDER BY TABLE_NAME, ORDINAL_POSITION";
 
 const INDEXES: &str = "
-SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART
+SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART, INDEX_TYPE
 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = database()
 ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX";
 

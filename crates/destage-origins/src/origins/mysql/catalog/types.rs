@@ -103,6 +103,9 @@ fn text_rule(attribute: &Attribute) -> Option<TextRule> {
     }
 }
 
+/// Where the statements are told, for all tables at once: see [`crate::schema::Schema::key_changes`].
+const SEE_CHANGES: &str = "the whole change: destage schema";
+
 /// Why keys may not have this column; `None` if they may.
 pub(super) fn key_obstacle(attribute: &Attribute, ty: &ColumnType) -> Option<String> {
     let text = |words: &str| Some(words.to_owned());
@@ -122,7 +125,7 @@ pub(super) fn key_obstacle(attribute: &Attribute, ty: &ColumnType) -> Option<Str
         _ if attribute.charset != "utf8mb4" => wrong_charset(attribute),
         _ if attribute.collation.ends_with("_bin") => None,
         _ => Some(format!(
-            "its collation {} takes different spellings for one key; declare it COLLATE utf8mb4_bin",
+            "its collation {} takes different spellings for one key; utf8mb4_bin does not ({SEE_CHANGES})",
             attribute.collation
         )),
     }
@@ -130,7 +133,7 @@ pub(super) fn key_obstacle(attribute: &Attribute, ty: &ColumnType) -> Option<Str
 
 fn wrong_charset(attribute: &Attribute) -> Option<String> {
     let charset = &attribute.charset;
-    Some(format!("its character set {charset} holds not every text; convert it to utf8mb4"))
+    Some(format!("its character set {charset} holds not every text; utf8mb4 does ({SEE_CHANGES})"))
 }
 
 /// Whether equality of two columns is equality of their canonical forms.

@@ -8,12 +8,13 @@ mod types;
 use super::connection::Connection;
 use crate::contract::OriginError;
 use crate::schema::{
-    Class, Column, ColumnDefault, ForeignKey, Schema, Table, TableId, Unique, Unreachable,
+    Class, Column, ColumnDefault, ForeignKey, NO_KEY, Schema, Table, TableId, Unique, Unreachable,
+    no_index_key,
 };
 use crate::triggers::{self, Trigger, plpgsql};
 use defaults::Candidate;
 use destage_core::Fault;
-use queries::{Attribute, Constraint, Facts, Relation, TriggerFacts};
+use queries::{Attribute, Constraint, Facts, Index, Relation, TriggerFacts};
 use std::collections::HashMap;
 
 /// Reads the schema in one snapshot.
@@ -35,6 +36,14 @@ pub(super) fn read(connection: &mut Connection) -> Result<Schema, OriginError> {
         return Err(OriginError::new(Fault::Denied, message));
     }
     Ok(Schema::new(tables, unreachable))
+}
+
+/// What keys of a table are made of.
+struct Key {
+    /// The numbers of its columns.
+    columns: Vec<i16>,
+    /// The unique index that they are the columns of, if it is no primary key.
+    index: Option<String>,
 }
 
 struct Builder<'a> {
@@ -63,15 +72,15 @@ impl<'a> Builder<'a> {
             self.facts.relations.iter().map(|relation| (reach_name(relation), relation)).collect();
         named.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (name, relation) in named {
-            match self.primary_key(relation) {
+            match self.key(relation) {
                 Ok(key) => self.table(name, relation, &key),
                 Err(reason) => self.unreachable.push(Unreachable { name, reason }),
             }
         }
     }
 
-    /// The numbers of the primary key's columns, or why no key reaches the table.
-    fn primary_key(&self, relation: &Relation) -> Result<Vec<i16>, String> {
+    /// The primary key, or a unique index in its place; or why no key reaches the table.
+    fn key(&self, relation: &Relation) -> Result<Key, String> {
         match relation.kind.as_str() {
             "v" | "m" => return Err("it is a view".to_owned()),
             "f" => return Err("it is a foreign table".to_owned()),
@@ -91,14 +100,37 @@ impl<'a> Builder<'a> {
             let table = &relation.sql_name;
             return Err(format!("no permission; run GRANT {privileges} ON {table} TO the user"));
         }
-        let key = self
-            .facts
-            .constraints
-            .iter()
-            .find(|c| c.relation == relation.oid && c.kind == "p")
-            .ok_or_else(|| "it has no primary key".to_owned())?;
-        for number in &key.columns {
-            let Some(attribute) = self.attribute(relation.oid, *number) else { continue };
+        let is_primary = |c: &&Constraint| c.relation == relation.oid && c.kind == "p";
+        match self.facts.constraints.iter().find(is_primary) {
+            Some(key) => self.checked_key(relation.oid, &key.columns),
+            None => self.unique_key(relation.oid),
+        }
+    }
+
+    /// The columns of the unique index that is the key in the place of a primary key: of those that can be it the one with the
+    /// fewest columns, then the first by name.
+    fn unique_key(&self, relation: u32) -> Result<Key, String> {
+        let is_not_null =
+            |number: &i16| self.attribute(relation, *number).is_some_and(|a| a.not_null);
+        let is_meant = |index: &&Index| {
+            index.relation == relation && !index.key.is_empty() && index.key.iter().all(is_not_null)
+        };
+        let mut indexes: Vec<_> = self.facts.indexes.iter().filter(is_meant).collect();
+        indexes.sort_by_key(|index| (index.key.len(), &index.name));
+        let mut left = None;
+        for Index { name, key, .. } in indexes {
+            match self.checked_key(relation, key) {
+                Ok(key) => return Ok(Key { index: Some(name.clone()), ..key }),
+                Err(why) => left = left.or_else(|| Some(no_index_key(name, &why))),
+            }
+        }
+        Err(left.unwrap_or_else(|| NO_KEY.to_owned()))
+    }
+
+    /// These columns as a key, or why they cannot be one.
+    fn checked_key(&self, relation: u32, numbers: &[i16]) -> Result<Key, String> {
+        for number in numbers {
+            let Some(attribute) = self.attribute(relation, *number) else { continue };
             let resolved = types::resolve(attribute, &self.facts.types);
             let obstacle = types::key_obstacle(&resolved, attribute.deterministic)
                 .or_else(|| attribute.generated.then_some("it is a generated column"));
@@ -107,16 +139,18 @@ impl<'a> Builder<'a> {
                 return Err(format!("its key column {name} ({type_name}) cannot be a key: {why}"));
             }
         }
-        Ok(key.columns.clone())
+        Ok(Key { columns: numbers.to_vec(), index: None })
     }
 
     fn attribute(&self, relation: u32, number: i16) -> Option<&'a Attribute> {
         self.facts.attributes.get(&relation)?.iter().find(|a| a.number == number)
     }
 
-    fn table(&mut self, name: String, relation: &Relation, key: &[i16]) {
+    fn table(&mut self, name: String, relation: &Relation, key: &Key) {
         let place = self.tables.len();
         let mut table = Table::named(name, relation.sql_name.clone());
+        table.key_index.clone_from(&key.index);
+        let key = &key.columns;
         table.key_len = key.len();
         table.class = self.class(relation);
         let others = self.facts.attributes.get(&relation.oid).into_iter().flatten();
@@ -172,7 +206,7 @@ impl<'a> Builder<'a> {
             not_null: attribute.not_null || resolved.not_null,
             default,
             generated: attribute.generated || forced,
-            structural: false,
+            structural: key,
             checked: resolved.checked,
         }
     }
@@ -184,6 +218,10 @@ impl<'a> Builder<'a> {
         }
         for index in &self.facts.indexes {
             let Some((place, _)) = self.places.get(&index.relation) else { continue };
+            // It is the key, as the index of a primary key is.
+            if self.tables[*place].key_index.as_ref() == Some(&index.name) {
+                continue;
+            }
             self.tables[*place].has_unique |= index.unique;
             if index.unique {
                 let columns = self.indexes(index.relation, &index.columns);
@@ -221,11 +259,9 @@ impl<'a> Builder<'a> {
             "f" => self.foreign_key(constraint),
             kind => {
                 self.mark(*relation, columns, |column| column.structural = true);
-                if kind != "p" {
-                    self.each_of([*relation, 0], |table| table.has_unique = true);
-                }
-                // An exclusion constraint may refuse a row because of any other one.
+                // An exclusion constraint may refuse a row because of any other one. A unique one has an index.
                 if kind == "x" {
+                    self.each_of([*relation, 0], |table| table.has_unique = true);
                     let (name, columns) = (constraint.name.clone(), Vec::new());
                     let unique = Unique { name, columns, is_whole: false };
                     self.each_of([*relation, 0], |table| table.uniques.push(unique.clone()));

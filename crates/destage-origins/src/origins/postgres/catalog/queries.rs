@@ -128,6 +128,8 @@ pub(super) struct Index {
     /// It has neither expressions nor a condition, and no columns beside those that are unique.
     pub(super) is_whole: bool,
     pub(super) columns: Vec<i16>,
+    /// The columns whose values, where none is NULL, are those of one row at most at any time; none if it is no such index.
+    pub(super) key: Vec<i16>,
     /// Columns in its expressions or condition.
     pub(super) looked_at: Vec<i16>,
 }
@@ -256,6 +258,7 @@ fn index(row: &Row) -> Index {
         unique: row.get("is_unique"),
         is_whole: row.get("is_whole"),
         columns: row.get("columns"),
+        key: row.get("row_key"),
         looked_at: row.get("looked_at"),
     }
 }
@@ -345,6 +348,16 @@ SELECT i.indrelid AS relation, i.indexrelid::regclass::text AS name,
                WHERE k.coll <> a.attcollation OR 'citext' IN (t.typname, b.typname))
            AS is_whole,
        array(SELECT k FROM unnest(i.indkey::int2[]) AS k WHERE k > 0) AS columns,
+       array(SELECT u.k FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS u (k, n)
+             WHERE u.n <= i.indnkeyatts AND i.indisunique AND i.indimmediate AND i.indisvalid
+               AND NOT i.indisexclusion AND i.indexprs IS NULL AND i.indpred IS NULL
+               AND NOT EXISTS (SELECT FROM pg_opclass o
+                               WHERE o.oid = ANY (i.indclass::oid[]) AND NOT o.opcdefault)
+               AND NOT EXISTS (
+                   SELECT FROM unnest(i.indkey::int2[], i.indcollation::oid[]) AS k (place, coll)
+                   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.place
+                   WHERE k.coll <> a.attcollation)
+             ORDER BY u.n) AS row_key,
        array(SELECT d.refobjsubid::int2 FROM pg_depend d
              WHERE (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
                AND d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
