@@ -272,7 +272,8 @@ impl Engine {
         };
         let request = self.asking.request_id(client.0);
         self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
-        session.waiting = Some(Waiting::Job { request, job: Job::NextKeys { table, column, count } });
+        session.waiting =
+            Some(Waiting::Job { request, job: Job::NextKeys { table, column, count } });
     }
 
     /// DESTAGE INVALIDATE key [key ...]: the number of cached rows dropped.

@@ -40,7 +40,11 @@ pub(super) struct Freshness {
 
 impl Freshness {
     /// Nothing is cached. Copies of these tables' rows are used for so long at most.
-    pub(super) fn new(ages: impl Iterator<Item = (TableId, Span)>, sweep: Sweep, fresh: Fresh) -> Self {
+    pub(super) fn new(
+        ages: impl Iterator<Item = (TableId, Span)>,
+        sweep: Sweep,
+        fresh: Fresh,
+    ) -> Self {
         Self {
             ages: Ages::new(ages),
             expiries: Expiries::default(),

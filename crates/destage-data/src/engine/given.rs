@@ -78,9 +78,7 @@ impl Numbers {
         let given = schema.tables.iter().flat_map(|table| {
             let numbered =
                 table.given_here.iter().filter(|(_, formula)| *formula == Formula::Number);
-            numbered.map(|&(column, _)| {
-                ((table.id, column), Pool::new(&table.columns[column].ty))
-            })
+            numbered.map(|&(column, _)| ((table.id, column), Pool::new(&table.columns[column].ty)))
         });
         Self(given.collect())
     }

@@ -317,7 +317,8 @@ impl Engine {
             let (units, later) = rest.split_at(prepared.key_list.len());
             rest = later;
             out.clear();
-            let mut reply = Reply::new(&mut out, session.protocol).within(self.config.output_bytes_max);
+            let mut reply =
+                Reply::new(&mut out, session.protocol).within(self.config.output_bytes_max);
             context.perform(prepared, units, &mut reply)?;
         }
         Ok(out)

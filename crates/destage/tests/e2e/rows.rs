@@ -4,6 +4,7 @@ mod asked;
 mod constraints;
 mod given;
 mod keys;
+mod numbers;
 mod references;
 mod scan;
 mod stamped;
