@@ -1,15 +1,20 @@
 //! Numbers of the origin's sequences that are given here to new rows.
 
 use super::claims::Script;
-use super::shop::ITEM;
+use super::options::Options;
+use super::shop::{self, ITEM};
 use crate::defaults::Formula;
 use crate::engine::{Engine, Io};
 use crate::origins::OriginError;
 use crate::schema::{ColumnDefault, Schema};
 use crate::settings::TableSettings;
 use destage_core::{Fault, Lsn, Span, Time};
-use destage_engine::Drive;
+use destage_engine::{Drive, recover};
+use destage_journal::Journal;
+use destage_testkit::SimDisk;
 use destage_testkit::origin::Set;
+use std::convert::Infallible;
+use std::sync::Arc;
 
 /// The column of `item` that is numbered.
 const NUMBER: usize = 1;
@@ -146,30 +151,50 @@ fn a_number_that_the_column_does_not_hold_is_an_error() {
     assert_eq!(told(&mut script, "EXISTS item:98"), ":0");
 }
 
-/// The process ends once the journal has the write; the next one finds it there.
+/// An engine that starts on what a disk holds.
+fn on(disk: &SimDisk) -> Script {
+    let chosen = Options::choose(0);
+    let options = Options { switches: false, ack_origin: false, absent: false, ..chosen };
+    let mut settings = options.settings();
+    settings.policy = destage_core::Policy::default();
+    let (journal, recovery) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
+    let mut schema = shop::schema();
+    numbered(&mut schema);
+    let (now, schema) = (Time::from_secs(1_000), Arc::new(schema));
+    let mut engine = Engine::new(now, schema, journal, &settings, "model".into(), Lsn::ZERO);
+    let mut records = recovery.records(1);
+    let recovered: Result<(), Infallible> =
+        recover(&mut engine, now, Lsn(recovery.last_lsn), |engine| {
+            let Some(record) = records.advance().unwrap() else { return Ok(false) };
+            engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
+            Ok(true)
+        });
+    recovered.unwrap();
+    let client = engine.connect().unwrap();
+    let mut script = Script { engine, client, now, ios: Vec::new() };
+    script.turn();
+    script
+}
+
 #[test]
-fn the_number_is_the_same_after_a_crash() {
-    let mut script = script();
-    answer(&mut script, Ok((40..50).collect()));
-    assert_eq!(told(&mut script, "HSET item:90 tag x\nHGET item:90 n"), ":1 $2 40");
-    let bytes = script.engine.overlay.get(Lsn(1)).unwrap().bytes.to_vec();
-    let mut after = Script::over(numbered, |mut engine: Engine| {
-        let mut found = Some(());
-        let taken: Result<(), ()> =
-            destage_engine::recover(&mut engine, Time::ZERO, Lsn(1), |engine| {
-                let is_there = found.take().is_some();
-                if is_there {
-                    engine.recover(Lsn(1), Time::from_secs(1_000), &bytes);
-                }
-                Ok(is_there)
-            });
-        taken.unwrap();
-        engine
-    });
-    after.turn();
-    assert_eq!(told(&mut after, "HGET item:90 n"), "$2 40");
-    // What was left of the block is lost: the sequence has moved on.
-    answer(&mut after, Ok((50..60).collect()));
-    assert_eq!(told(&mut after, "HSET item:91 tag x\nHGET item:91 n"), ":1 $2 50");
-    assert_eq!(told(&mut after, "HGET item:90 n"), "$2 40");
+fn the_number_is_the_same_after_a_crash_and_what_was_left_is_lost() {
+    for seed in 0..8 {
+        let disk = SimDisk::new();
+        let mut script = on(&disk);
+        answer(&mut script, Ok((40..50).collect()));
+        assert_eq!(told(&mut script, "HSET item:90 tag x\nHGET item:90 n"), ":1 $2 40");
+        drop(script);
+        // The process alone, and the whole machine.
+        if seed == 0 {
+            disk.kill()
+        } else {
+            disk.crash(seed)
+        }
+        let mut script = on(&disk);
+        assert_eq!(told(&mut script, "HGET item:90 n"), "$2 40");
+        // The sequence has moved on.
+        answer(&mut script, Ok((50..60).collect()));
+        assert_eq!(told(&mut script, "HSET item:91 tag x\nHGET item:91 n"), ":1 $2 50");
+        assert_eq!(told(&mut script, "HGET item:90 n"), "$2 40");
+    }
 }
