@@ -1,5 +1,5 @@
 //! Defaults that give each new row a value of its own, and that can be given here as well as at the origin: the time, the
-//! day, a UUID.
+//! day, a UUID, a number of a sequence.
 
 use crate::schema::{ColumnDefault, Schema, Table};
 use crate::settings::TableSettings;
@@ -19,6 +19,8 @@ pub enum Formula {
     Date,
     /// A random UUID.
     Uuid,
+    /// The next number of a sequence that the column owns.
+    Number,
 }
 
 impl Formula {
@@ -38,6 +40,7 @@ impl Formula {
         let is_text = matches!(ty, ColumnType::Text { .. })
             || matches!(ty, ColumnType::SqliteNumeric if are_texts);
         let fits = match (self, ty) {
+            (Self::Number, ty) => matches!(ty, ColumnType::Int { .. }),
             _ if is_text => are_texts || self == Self::Uuid,
             (
                 Self::Uuid,
@@ -52,18 +55,22 @@ impl Formula {
             ) => true,
             _ => false,
         };
-        let nil = || Some("00000000-0000-4000-8000-000000000000".to_owned());
+        let some = match self {
+            Self::Number => "1",
+            _ => "00000000-0000-4000-8000-000000000000",
+        };
+        let fresh = || Some(some.to_owned());
         // A text may be too short for it.
-        self.value(ty, Time::from_secs(1_000_000_000), nil).filter(|_| fits).map(|_| self)
+        self.value(ty, Time::from_secs(1_000_000_000), fresh).filter(|_| fits).map(|_| self)
     }
 
     /// The value of a column of that type at that time, cut off behind the last digit that it holds. `None` if the column does
-    /// not hold it, or there is no UUID.
+    /// not hold it, or there is no UUID or number: `fresh` is the new one.
     pub fn value(
         self,
         ty: &ColumnType,
         now: Time,
-        uuid: impl FnOnce() -> Option<String>,
+        fresh: impl FnOnce() -> Option<String>,
     ) -> Option<Vec<u8>> {
         let holds = match ty {
             ColumnType::Timestamp { precision, .. }
@@ -73,7 +80,7 @@ impl Formula {
         let mut text = match self {
             Self::Time { digits } => instant(now, digits.min(holds)),
             Self::Date => instant(now, 0),
-            Self::Uuid => uuid()?,
+            Self::Uuid | Self::Number => fresh()?,
         };
         if self == Self::Date || *ty == ColumnType::Date {
             text.truncate("2026-01-31".len());
@@ -114,7 +121,7 @@ impl Schema {
                 "its rows are written blind, so nobody knows which of them are new"
             } else if given.is_empty() {
                 "no column behind its key has a default that is known here and that no trigger sets: now(), CURRENT_TIMESTAMP, \
-                 LOCALTIMESTAMP, CURRENT_DATE, gen_random_uuid(), uuid()"
+                 LOCALTIMESTAMP, CURRENT_DATE, gen_random_uuid(), uuid(), a sequence that the column owns (PostgreSQL)"
             } else {
                 self.tables[usize::from(id.0)].given_here = given;
                 continue;

@@ -125,6 +125,7 @@ impl Engine {
             Waiting::Units { raw, .. }
             | Waiting::Settling { raw, .. }
             | Waiting::Holders { raw, .. }
+            | Waiting::Numbers { raw, .. }
             | Waiting::Lease { raw } => self.is_write(session, raw),
             _ => false,
         }
@@ -175,6 +176,7 @@ impl Engine {
                 self.undecided.claims_mut().unpin(request.0);
                 self.fail_waiting(&mut session, &raw, error);
             }
+            Waiting::Numbers { raw, .. } => self.fail_waiting(&mut session, &raw, error),
             Waiting::Lease { raw } => {
                 self.watchers.leave(client);
                 self.fail_waiting(&mut session, &raw, error);

@@ -251,16 +251,16 @@ impl Engine {
             let message = super::key::unknown_table(&self.schema, name);
             return self.fail(session, message);
         };
-        let generates = table
+        let generated = table
             .generated_key
-            .is_some_and(|index| matches!(table.columns[index].ty, ColumnType::Int { .. }));
-        if !generates {
+            .filter(|&index| matches!(table.columns[index].ty, ColumnType::Int { .. }));
+        let Some(column) = generated else {
             let message = ReplyError::err(format!(
                 "{} has no key that the origin generates; choose the key",
                 table.name
             ));
             return self.fail(session, message);
-        }
+        };
         let table = table.id;
         let count = args.get(1).map_or(Some(1), |arg| number(arg));
         let Some(count) =
@@ -271,8 +271,9 @@ impl Engine {
             return self.fail(session, message);
         };
         let request = self.asking.request_id(client.0);
-        self.jobs.push(Io::NextKeys { request: request.0, table, count });
-        session.waiting = Some(Waiting::Job { request, job: Job::NextKeys { table, count } });
+        self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
+        session.waiting =
+            Some(Waiting::Job { request, job: Job::NextKeys { table, column, count } });
     }
 
     /// DESTAGE INVALIDATE key [key ...]: the number of cached rows dropped.

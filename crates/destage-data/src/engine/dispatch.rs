@@ -46,6 +46,10 @@ impl Engine {
             session.parents.clear();
             session.holders.clear();
             self.unpin_answers(session);
+            // A session under leases keeps what it was told of.
+            if session.moment.is_none() {
+                session.numbers.clear();
+            }
         }
         let spec = match find(list) {
             Ok(spec) => spec,
@@ -302,6 +306,7 @@ impl Engine {
                 expiries: self.freshness.expiries(),
                 places: self.sessions.set_places(),
                 fresh: self.freshness.fresh(),
+                given: &mut session.numbers,
                 moment,
             };
             let bytes_max = start + self.config.output_bytes_max;
@@ -344,6 +349,7 @@ impl Engine {
                         self.perform_anew(client, session, raw);
                     }
                     Trouble::Holders(asked) => self.ask_for_holders(client, session, asked, raw),
+                    Trouble::Numbers(of) => self.wait_for_numbers(client, session, of, raw),
                 }
             }
         }

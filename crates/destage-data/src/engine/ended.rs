@@ -210,8 +210,7 @@ impl Context<'_> {
             let cutoff = cutoff.map_err(|why| ReplyError::err(format!("{}: {why}", table.name)))?;
             self.txn.end(table.id, unit, (ttl.column, Update::To(cutoff)));
         }
-        self.change(table, unit, sets);
-        Ok(())
+        self.change(table, unit, sets)
     }
 
     /// What a change of a row's end sets; nothing where that leaves it as it is.

@@ -35,6 +35,7 @@ impl Engine {
         self.config.auth.tell(self.now);
         self.keep_tokens();
         self.look_for_ended();
+        self.reserve_numbers();
         self.read_keys();
         self.core.handle(self.now, Input::Tick);
         if let Some(job) = self.domains.move_mark(self.now, self.core.decided()) {

@@ -6,6 +6,7 @@ use super::asking::Answer;
 use super::claims::Values;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Category, EXEC, Verb, find};
+use super::given::Numbered;
 use super::once::command::Once;
 use super::overlay::GROUP_OVERHEAD;
 use super::perform::Context;
@@ -34,6 +35,8 @@ enum Performed {
     Parents(BTreeSet<RowKey>),
     /// It has to be asked which rows have these values.
     Holders(Vec<Values>),
+    /// A number of the sequence of this column is needed.
+    Numbers(Numbered),
 }
 
 impl Engine {
@@ -216,6 +219,10 @@ impl Engine {
                 session.multi = Some(multi);
                 self.ask_for_holders(client, session, asked, EXEC);
             }
+            Performed::Numbers(of) => {
+                session.multi = Some(multi);
+                self.wait_for_numbers(client, session, of, EXEC);
+            }
             Performed::Again => match self.attempt_again(session, &units) {
                 Attempt::Again => {
                     session.multi = Some(multi);
@@ -325,6 +332,7 @@ impl Engine {
                     Trouble::Early(at) => Performed::Early(at),
                     Trouble::Parents(parents) => Performed::Parents(parents),
                     Trouble::Holders(asked) => Performed::Holders(asked),
+                    Trouble::Numbers(of) => Performed::Numbers(of),
                     Trouble::Error(error) => {
                         session.attempts = 0;
                         self.unwatch(session);
@@ -399,6 +407,7 @@ impl Engine {
             expiries: self.freshness.expiries(),
             places: self.sessions.set_places(),
             fresh: self.freshness.fresh(),
+            given: &mut session.numbers,
             moment,
         };
         let mut rest = all;

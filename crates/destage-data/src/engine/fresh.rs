@@ -1,9 +1,10 @@
-//! What is new in each transaction: its time, and UUIDs that nobody else has. New rows are given these in the place of their
+//! What is new in each transaction: its time, and UUIDs and numbers that nobody else has. New rows are given these in the place of their
 //! defaults, see [`Table::given_here`].
 //!
 //! [`Table::given_here`]: crate::schema::Table::given_here
 
-use crate::schema::TableId;
+use super::given::Numbers;
+use crate::schema::{Schema, TableId};
 use destage_core::Time;
 use sha2::{Digest, Sha256};
 use uuid::Builder;
@@ -22,9 +23,26 @@ pub(crate) struct Fresh {
     /// Random, and of this process alone. None: there are no UUIDs.
     key: Option<[u8; 32]>,
     count: u64,
+    /// Numbers of the origin's sequences.
+    numbers: Numbers,
 }
 
 impl Fresh {
+    /// Nothing is given yet to rows of these tables.
+    pub(super) fn new(schema: &Schema) -> Self {
+        Self { numbers: Numbers::new(schema), ..Self::default() }
+    }
+
+    /// Numbers of the origin's sequences.
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    /// The same, to get more of them.
+    pub(super) fn numbers_mut(&mut self) -> &mut Numbers {
+        &mut self.numbers
+    }
+
     /// From now on there are UUIDs, by a key that nobody else has.
     pub(super) fn set_key(&mut self, key: [u8; 32]) {
         self.key = Some(key);

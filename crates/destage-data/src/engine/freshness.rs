@@ -40,7 +40,11 @@ pub(super) struct Freshness {
 
 impl Freshness {
     /// Nothing is cached. Copies of these tables' rows are used for so long at most.
-    pub(super) fn new(ages: impl Iterator<Item = (TableId, Span)>, sweep: Sweep) -> Self {
+    pub(super) fn new(
+        ages: impl Iterator<Item = (TableId, Span)>,
+        sweep: Sweep,
+        fresh: Fresh,
+    ) -> Self {
         Self {
             ages: Ages::new(ages),
             expiries: Expiries::default(),
@@ -48,7 +52,7 @@ impl Freshness {
             doubts: Doubts::default(),
             listening: Listening::default(),
             sweep,
-            fresh: Fresh::default(),
+            fresh,
         }
     }
 
@@ -79,6 +83,7 @@ impl Freshness {
             self.expiries.next_timeout(),
             self.doubts.next_timeout(),
             self.sweep.next_timeout(),
+            self.fresh.numbers().next_timeout(),
         ];
         times.into_iter().flatten().min()
     }

@@ -64,6 +64,8 @@ pub enum Io {
         request: u64,
         /// The table.
         table: TableId,
+        /// The column that the sequence is of.
+        column: usize,
         /// How many.
         count: u32,
     },

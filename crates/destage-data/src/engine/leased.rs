@@ -21,7 +21,7 @@ use super::rows::RowKey;
 use super::session::{Ahead, Multi, Session};
 use super::txn::Txn;
 use crate::mapping::Shape;
-use crate::resp::{Args, Code, Protocol, Reply, ReplyError, parse};
+use crate::resp::{Args, Code, Reply, ReplyError, parse};
 use crate::schema::TableId;
 use destage_core::lease::Denied;
 use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
@@ -226,7 +226,7 @@ impl Engine {
         let mut txn = kept.map_or_else(Txn::default, |ahead| ahead.txn);
         let fresh = self.freshness.fresh_mut();
         let moment = *session.moment.get_or_insert_with(|| fresh.moment(self.now));
-        let performed = self.replay(session.protocol, moment, &queued, &all, &mut txn);
+        let performed = self.replay(session, moment, &queued, &all, &mut txn);
         session.lsn = session.lsn.max(observed);
         match performed {
             Ok(reply) => {
@@ -245,6 +245,7 @@ impl Engine {
                 session.attempts = 0;
                 self.fail(session, message);
             }
+            Err(Trouble::Numbers(of)) => self.wait_for_numbers(client, session, of, raw),
             Err(Trouble::Early(at)) => self.wait_for_clock(client, session, at, raw),
             // Behind what was kept: once more behind all that it came from.
             Err(Trouble::Unknown | Trouble::Again) if is_kept => {
@@ -291,7 +292,7 @@ impl Engine {
     /// Performs commands one after the other; the last one's reply is returned.
     fn replay(
         &self,
-        protocol: Protocol,
+        session: &mut Session,
         moment: Moment,
         queued: &[Queued],
         all: &[UnitId],
@@ -307,6 +308,7 @@ impl Engine {
             expiries: self.freshness.expiries(),
             places: self.sessions.set_places(),
             fresh: self.freshness.fresh(),
+            given: &mut session.numbers,
             moment,
         };
         let (mut out, mut rest) = (Vec::new(), all);
@@ -315,7 +317,8 @@ impl Engine {
             let (units, later) = rest.split_at(prepared.key_list.len());
             rest = later;
             out.clear();
-            let mut reply = Reply::new(&mut out, protocol).within(self.config.output_bytes_max);
+            let mut reply =
+                Reply::new(&mut out, session.protocol).within(self.config.output_bytes_max);
             context.perform(prepared, units, &mut reply)?;
         }
         Ok(out)

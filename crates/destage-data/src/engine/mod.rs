@@ -39,6 +39,7 @@ mod fields;
 mod fresh;
 mod freshness;
 mod front_end;
+mod given;
 mod glob;
 mod halts;
 mod handshake;
@@ -125,6 +126,7 @@ use destage_runtime::auth::Auth;
 use domains::Domains;
 use ended::Sweep;
 pub(crate) use ended::ahead_ms;
+use fresh::Fresh;
 use freshness::Freshness;
 pub(crate) use glob::glob;
 pub use job::{FetchJob, Groups, Io};
@@ -268,7 +270,7 @@ impl Engine {
             overlay: Overlay::new(decided),
             undecided: Undecided::default(),
             domains: Domains::one(Partition::one(&schema), decided),
-            freshness: Freshness::new(ages, Sweep::new(&schema)),
+            freshness: Freshness::new(ages, Sweep::new(&schema), Fresh::new(&schema)),
             absent: Absent::new(settings, &schema, &config.tables),
             sessions: Sessions::new(
                 config.clients_max,

@@ -198,17 +198,19 @@ impl Engine {
         result: Result<Vec<i64>, OriginError>,
     ) {
         self.now = self.now.max(now);
+        let request = RequestId(request);
+        let Err(result) = self.take_numbers(request, result) else { return self.run_ready() };
         if let Err(error) = &result
-            && let Some(&Waiting::Job { job: Job::NextKeys { table, count }, .. }) =
-                self.sessions.waiting(RequestId(request))
+            && let Some(&Waiting::Job { job: Job::NextKeys { table, column, count }, .. }) =
+                self.sessions.waiting(request)
         {
-            let again = || Io::NextKeys { request, table, count };
-            if self.put_off_question(RequestId(request), table, error, again) {
+            let again = || Io::NextKeys { request: request.0, table, column, count };
+            if self.put_off_question(request, table, error, again) {
                 return;
             }
         }
-        let Some((client, Job::NextKeys { table, count })) =
-            self.sessions.take_job(RequestId(request))
+        let Some((client, Job::NextKeys { table, column, count })) =
+            self.sessions.take_job(request)
         else {
             return;
         };
@@ -227,9 +229,9 @@ impl Engine {
             Ok(None) => {
                 // A row with such a key is buffered: ask again, beyond it.
                 let request = self.asking.request_id(client.0);
-                self.jobs.push(Io::NextKeys { request: request.0, table, count });
+                self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
                 if let Some(session) = self.sessions.get_mut(client) {
-                    let job = Job::NextKeys { table, count };
+                    let job = Job::NextKeys { table, column, count };
                     session.waiting = Some(Waiting::Job { request, job });
                 }
             }
@@ -248,7 +250,7 @@ impl Engine {
     }
 
     /// What a client is told whose question the origin has not answered.
-    fn read_failed(&mut self, table: TableId, error: &OriginError) -> ReplyError {
+    pub(super) fn read_failed(&mut self, table: TableId, error: &OriginError) -> ReplyError {
         self.measured.read_failed(self.now, &self.schema.table(table).name, error);
         // What is rejected, as a key of a sequence that is exhausted, no second attempt gets.
         let code = match error.fault {

@@ -5,6 +5,7 @@ use super::cursors::Cursors;
 use super::elements::set_of_table;
 use super::ended::has_ended;
 use super::fresh::{Fresh, Moment};
+use super::given::Given;
 use super::hash_scan::HashScan;
 use super::numbers::integer;
 use super::prepared::{Prepared, Trouble};
@@ -12,9 +13,10 @@ use super::rows::Rows;
 use super::set_scan::Place;
 use super::txn::{Txn, Update};
 use crate::cells::{Cell, Reader};
+use crate::defaults::Formula;
 use crate::mapping::Shape;
 use crate::resp::{Code, Reply, ReplyError};
-use crate::schema::{Schema, Table};
+use crate::schema::{Column, Schema, Table};
 use crate::value::ColumnType;
 use destage_core::expiry::Expiries;
 use destage_core::{Time, UnitId};
@@ -35,6 +37,8 @@ pub(crate) struct Context<'a> {
     /// Where scans of sets go on.
     pub(super) places: &'a RefCell<Cursors<Place>>,
     pub(super) fresh: &'a Fresh,
+    /// Numbers that its new rows were given already.
+    pub(super) given: &'a mut Given,
     /// The transaction's.
     pub(super) moment: Moment,
 }
@@ -275,10 +279,20 @@ impl Context<'_> {
     }
 
     /// Changes columns of a row. A new one is given here what the settings say of its defaults.
-    pub(super) fn change(&mut self, table: &Table, unit: UnitId, mut sets: Vec<(usize, Update)>) {
+    pub(super) fn change(
+        &mut self,
+        table: &Table,
+        unit: UnitId,
+        mut sets: Vec<(usize, Update)>,
+    ) -> Result<(), Trouble> {
         if !table.given_here.is_empty() && self.txn.row(self.rows, unit).is_none() {
             for &(column, formula) in &table.given_here {
                 if sets.iter().any(|(set, _)| *set == column) {
+                    continue;
+                }
+                if formula == Formula::Number {
+                    let number = self.number(table, column, unit)?;
+                    sets.push((column, Update::To(number)));
                     continue;
                 }
                 let row = self.rows.key(unit);
@@ -288,6 +302,29 @@ impl Context<'_> {
             }
         }
         self.txn.set(self.rows, table, unit, sets);
+        Ok(())
+    }
+
+    /// The number that a column of a new row is given.
+    fn number(&mut self, table: &Table, column: usize, unit: UnitId) -> Result<Vec<u8>, Trouble> {
+        let key = (table.id, column, self.rows.key(unit).into());
+        let number = match self.given.get(&key) {
+            Some(&number) => number,
+            None => {
+                let of = (table.id, column);
+                let number = self.fresh.numbers().take(of).ok_or(Trouble::Numbers(of))?;
+                self.given.insert(key, number);
+                number
+            }
+        };
+        let Column { name, ty, .. } = &table.columns[column];
+        let shown = || Some(number.to_string());
+        Formula::Number.value(ty, self.moment.at, shown).ok_or_else(|| {
+            Trouble::Error(ReplyError::err(format!(
+                "the sequence of {}.{name} has come to {number}, which the column does not hold: nothing was done",
+                table.name
+            )))
+        })
     }
 
     fn set_absent(

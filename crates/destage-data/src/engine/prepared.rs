@@ -4,6 +4,7 @@ use super::ask::Ask;
 use super::claims::Values;
 use super::command::{Category, Spec, Verb};
 use super::deadline::Expire;
+use super::given::Numbered;
 use super::hash_scan::HashScan;
 use super::key::resolve;
 use super::numbers::{NOT_FLOAT, NOT_INTEGER};
@@ -34,6 +35,8 @@ pub(crate) enum Trouble {
     Parents(BTreeSet<RowKey>),
     /// It has to be asked which rows have these values.
     Holders(Vec<Values>),
+    /// A number of the sequence of this column is needed, and none is at hand.
+    Numbers(Numbered),
 }
 
 impl From<ReplyError> for Trouble {

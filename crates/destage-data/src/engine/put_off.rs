@@ -98,13 +98,18 @@ impl Engine {
         for question in std::mem::take(&mut self.put_off.questions) {
             let is_awaited = match &question {
                 Question::Row(job) => self.is_awaited(job.unit),
-                Question::Other(request, _) => self.sessions.waiting(*request).is_some(),
+                Question::Other(request, _) => {
+                    self.sessions.waiting(*request).is_some() || self.awaits_numbers(*request)
+                }
             };
             match question {
                 Question::Row(job) if !is_awaited => self.row_failed(&job, Fault::Unavailable),
                 Question::Other(request, Io::Scan { .. }) if !is_awaited => {
                     self.undecided.structural_mut().unpin(request.0);
                     self.domains.unask(request.0);
+                }
+                Question::Other(request, Io::NextKeys { .. }) if !is_awaited => {
+                    self.forget_numbers(request);
                 }
                 _ if !is_awaited => {}
                 question if !asks => self.put_off.questions.push_back(question),

@@ -3,6 +3,7 @@
 use super::claims::{Holder, Values};
 use super::command::Verb;
 use super::fresh::Moment;
+use super::given::Given;
 use super::handshake::HelloRest;
 use super::inbox::Inbox;
 use super::login::Login;
@@ -64,6 +65,8 @@ pub(crate) struct Session {
     pub(crate) watch: Option<Token>,
     /// Begun by DESTAGE BEGIN: the moment of all that it does until it ends, which its commands are answered by.
     pub(super) moment: Option<Moment>,
+    /// The numbers of its new rows, until its command, or what it has begun, has ended.
+    pub(super) numbers: Given,
     /// The rows of which it says that the origin does not have them.
     pub(crate) absent: Vec<RowKey>,
     pub(crate) waiting: Option<Waiting>,
@@ -177,6 +180,8 @@ pub(crate) enum Waiting {
     Settling { request: RequestId, raw: Box<[u8]> },
     /// It is asked of the origin which rows have values. Then the request is executed again from its bytes.
     Holders { request: RequestId, raw: Box<[u8]>, questions: Vec<Values> },
+    /// It needs numbers of the origin's sequences. Then the request is executed again from its bytes.
+    Numbers { request: RequestId, raw: Box<[u8]> },
     /// A session has the right to what its write would change, or the journal's disk has no space for it, or
     /// too few servers of the log are there.
     Lease { raw: Box<[u8]> },
@@ -217,6 +222,7 @@ pub(crate) enum Job {
     Scan(super::cursors::Scan),
     NextKeys {
         table: TableId,
+        column: usize,
         count: u32,
     },
     /// DESTAGE PARKED: the answer comes by itself.
@@ -369,6 +375,7 @@ impl Session {
             Waiting::Units { request, .. }
             | Waiting::Settling { request, .. }
             | Waiting::Holders { request, .. }
+            | Waiting::Numbers { request, .. }
             | Waiting::Wait { request, .. }
             | Waiting::Derived { request, .. }
             | Waiting::Job { request, .. } => Some(*request),

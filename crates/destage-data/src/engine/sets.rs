@@ -223,7 +223,7 @@ impl Context<'_> {
         let command = prepared.set.as_deref().expect("every command on sets has one");
         let collection = self.schema.collection(command.collection);
         match prepared.verb {
-            Verb::AddMembers => self.add_members(collection, units, reply),
+            Verb::AddMembers => self.add_members(collection, units, reply)?,
             Verb::RemoveMembers => self.remove_members(collection, units, reply),
             Verb::HasMembers => {
                 if command.is_many {
@@ -258,16 +258,22 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn add_members(&mut self, collection: &Collection, units: &[UnitId], reply: &mut Reply<'_>) {
+    fn add_members(
+        &mut self,
+        collection: &Collection,
+        units: &[UnitId],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Trouble> {
         let table = self.schema.table(collection.table);
         let mut added = 0;
         for &unit in units {
             if self.row(unit).is_none() {
-                self.change(table, unit, Vec::new());
+                self.change(table, unit, Vec::new())?;
                 added += 1;
             }
         }
         reply.integer(added);
+        Ok(())
     }
 
     fn remove_members(&mut self, collection: &Collection, units: &[UnitId], reply: &mut Reply<'_>) {
@@ -318,7 +324,7 @@ impl Context<'_> {
             last = Some(number(&new));
             let is_new = old.is_none();
             if is_new || old.is_some_and(|old| old != new) {
-                self.change(table, unit, vec![(column, Update::To(new))]);
+                self.change(table, unit, vec![(column, Update::To(new))])?;
                 added += i64::from(is_new);
                 changed += 1;
             }

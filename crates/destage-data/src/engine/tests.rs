@@ -15,6 +15,7 @@ mod given;
 mod halts;
 mod history;
 mod leased;
+mod numbers;
 mod once;
 mod options;
 mod parents;

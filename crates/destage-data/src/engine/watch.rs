@@ -66,6 +66,7 @@ impl Engine {
     /// Watches nothing any more.
     pub(super) fn unwatch(&mut self, session: &mut Session) {
         session.moment = None;
+        session.numbers.clear();
         for key in session.absent.drain(..) {
             self.watchers.forget_absent(&key);
         }

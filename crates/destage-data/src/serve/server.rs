@@ -460,8 +460,9 @@ impl Server {
             Io::Ended { request, ask } => {
                 self.reads.send(ReadJob::Ended { request, ask }).expect(alive);
             }
-            Io::NextKeys { request, table, count } => {
-                self.reads.send(ReadJob::NextKeys { request, table, count }).expect(alive);
+            Io::NextKeys { request, table, column, count } => {
+                let job = ReadJob::NextKeys { request, table, column, count };
+                self.reads.send(job).expect(alive);
             }
             Io::Holders { request, questions } => {
                 self.reads.send(ReadJob::Holders { request, questions }).expect(alive);

@@ -341,7 +341,7 @@ pub(super) enum ReadJob {
     Fetch(Vec<FetchJob>),
     Scan { request: u64, table: TableId, after: Option<Box<[u8]>>, limit: usize },
     Ended { request: u64, ask: EndedAsk },
-    NextKeys { request: u64, table: TableId, count: u32 },
+    NextKeys { request: u64, table: TableId, column: usize, count: u32 },
     Holders { request: u64, questions: Vec<(TableId, usize, Box<[u8]>)> },
     Query { job: u64, query: usize, values: Box<[u8]>, until: Instant },
 }
@@ -392,9 +392,15 @@ impl Fetcher {
                 let result = self.with_reader(|reader| reader.ended(&schema, &ask));
                 Event::Ended { request, result }
             }
-            ReadJob::NextKeys { request, table, count } => {
+            ReadJob::NextKeys { request, table, column, count } => {
                 let table = schema.table(table);
-                let result = self.with_reader(|reader| reader.next_keys(table, count));
+                let result = self.with_reader(|reader| {
+                    if table.generated_key == Some(column) {
+                        reader.next_keys(table, count)
+                    } else {
+                        reader.next_numbers(table, column, count)
+                    }
+                });
                 Event::KeysReserved { request, result }
             }
             ReadJob::Holders { request, questions } => {

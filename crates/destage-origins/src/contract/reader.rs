@@ -195,6 +195,23 @@ pub trait Reader: Send {
     /// As for `fetch`; [`Fault::Denied`] if the table has no generated key.
     fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError>;
 
+    /// Reserves `count` new values of the sequence that numbers a column, and that the column owns.
+    ///
+    /// # Errors
+    /// As for `fetch`; [`Fault::Denied`] if the origin numbers no columns but keys.
+    fn next_numbers(
+        &mut self,
+        table: &Table,
+        column: usize,
+        _count: u32,
+    ) -> Result<Vec<i64>, OriginError> {
+        let message = format!(
+            "column {} of table {} has no sequence of its own",
+            table.columns[column].name, table.name
+        );
+        Err(OriginError::new(Fault::Denied, message))
+    }
+
     /// Which tables the query of a derived key reads.
     ///
     /// # Errors

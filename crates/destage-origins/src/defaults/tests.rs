@@ -157,3 +157,15 @@ fn a_table_to_which_nothing_can_be_given_is_named() {
     assert!(refusal(documents, here()).contains("MongoDB's collections have no defaults"));
     assert!(refusal(schema(), TableSettings { blind: true, ..here() }).contains("blind"));
 }
+
+#[test]
+fn numbers_are_given_to_whole_numbers_that_hold_them() {
+    let byte = ColumnType::Int { min: -128, max: 127 };
+    let number = |text: &str| Formula::Number.value(&byte, SOME, || Some(text.to_owned()));
+    assert_eq!(Formula::Number.fitting(&byte, false), Some(Formula::Number));
+    assert_eq!(number("127"), Some(b"127".to_vec()));
+    assert_eq!(number("128"), None);
+    for other in [TEXT, ColumnType::Uuid, ColumnType::Float8, zoned(6)] {
+        assert_eq!(Formula::Number.fitting(&other, false), None, "{other:?}");
+    }
+}

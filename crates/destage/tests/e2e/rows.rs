@@ -5,6 +5,7 @@ mod by_index;
 mod constraints;
 mod given;
 mod keys;
+mod numbers;
 mod references;
 mod scan;
 mod stamped;

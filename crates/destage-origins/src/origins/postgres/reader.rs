@@ -182,6 +182,15 @@ impl Reader for PostgresReader {
             let message = format!("table {} has no key column with a sequence", table.name);
             return Err(OriginError::new(Fault::Denied, message));
         };
+        self.next_numbers(table, column, count)
+    }
+
+    fn next_numbers(
+        &mut self,
+        table: &Table,
+        column: usize,
+        count: u32,
+    ) -> Result<Vec<i64>, OriginError> {
         let what = format!("reserve keys of {}", table.name);
         let (name, count) = (&table.columns[column].name, i64::from(count));
         let sql = "SELECT nextval(s.name) FROM \

@@ -107,7 +107,7 @@ fn cast(formula: Formula, name: &str) -> Option<Formula> {
                 Some(Formula::Time { digits: digits.min(cut) })
             }
             Formula::Uuid => (is_text || name == "uuid").then_some(formula),
-            Formula::Date => None,
+            Formula::Date | Formula::Number => None,
         };
     };
     Some(Formula::Date)

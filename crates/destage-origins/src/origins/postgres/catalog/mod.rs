@@ -7,6 +7,7 @@ mod types;
 
 use super::connection::Connection;
 use crate::contract::OriginError;
+use crate::defaults::Formula;
 use crate::schema::{
     Class, Column, ColumnDefault, ForeignKey, NO_KEY, Schema, Table, TableId, Unique, Unreachable,
     no_index_key,
@@ -188,7 +189,10 @@ impl<'a> Builder<'a> {
         // An identity that is always the server's own cannot be written outside the key.
         let forced = attribute.identity == "a" && !key;
         let expression = attribute.default.clone().or(resolved.default);
-        let default = if attribute.generated || !attribute.identity.is_empty() {
+        let number = Formula::Number.fitting(&resolved.ty, false).filter(|_| attribute.numbered);
+        let default = if let Some(number) = number {
+            ColumnDefault::Formula(number)
+        } else if attribute.generated || !attribute.identity.is_empty() {
             ColumnDefault::Computed
         } else if let Some(expression) = expression {
             let sql_type = resolved.sql_name.clone();

@@ -76,6 +76,8 @@ pub(super) struct Attribute {
     pub(super) is_utf8: bool,
     /// Whether a sequence of its own hands out its values.
     pub(super) sequence: bool,
+    /// Its default is the next number of that sequence, which no other default uses, and which never begins anew.
+    pub(super) numbered: bool,
     pub(super) type_name: String,
 }
 
@@ -207,6 +209,7 @@ fn attribute(row: &Row) -> Attribute {
         deterministic: row.get("deterministic"),
         is_utf8: row.get("is_utf8"),
         sequence: row.get("sequence"),
+        numbered: row.get("numbered"),
         type_name: row.get("type_name"),
     }
 }
@@ -290,6 +293,17 @@ SELECT a.attrelid AS relation, a.attnum AS number, a.attname::text AS name,
             THEN pg_get_serial_sequence(format('%I.%I', n.nspname, c.relname), a.attname)
                 IS NOT NULL
             ELSE false END AS sequence,
+       CASE WHEN a.attidentity = 'd' OR pg_get_expr(d.adbin, d.adrelid)
+                ~ '^nextval[(]''([^'']|'''')*''::regclass[)]$'
+            THEN EXISTS (SELECT FROM pg_sequence s
+                WHERE s.seqrelid = pg_get_serial_sequence(
+                          format('%I.%I', n.nspname, c.relname), a.attname)::regclass
+                  AND NOT s.seqcycle
+                  AND coalesce((SELECT array_agg(DISTINCT u.objid) FROM pg_depend u
+                      WHERE u.classid = 'pg_attrdef'::regclass
+                        AND u.refclassid = 'pg_class'::regclass AND u.refobjid = s.seqrelid), '{}')
+                      = CASE WHEN a.attidentity = '' THEN ARRAY[d.oid] ELSE '{}' END)
+            ELSE false END AS numbered,
        format_type(a.atttypid, a.atttypmod) AS type_name
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
