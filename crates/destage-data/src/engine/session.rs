@@ -218,6 +218,8 @@ pub(crate) enum Job {
     NextKeys {
         table: TableId,
         count: u32,
+        /// Up to here everything was decided.
+        decided: Lsn,
     },
     /// DESTAGE PARKED: the answer comes by itself.
     Parked,

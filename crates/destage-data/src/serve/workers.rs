@@ -469,7 +469,7 @@ fn too_late(query: &Query) -> OriginError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origins::Keys;
+    use crate::origins::{Keys, NextKeys};
     use crate::schema::Table;
     use destage_runtime::clock::Clock;
     use destage_runtime::shell::Shell;
@@ -512,7 +512,7 @@ mod tests {
             Err(denied())
         }
 
-        fn next_keys(&mut self, _: &Table, _: u32) -> Result<Vec<i64>, OriginError> {
+        fn next_keys(&mut self, _: &Table, _: u32) -> Result<NextKeys, OriginError> {
             Err(denied())
         }
     }
