@@ -1,5 +1,5 @@
 //! What is asked before a write is acknowledged, table by table: whether the rows are there that foreign keys refer to, and
-//! whether other rows have the values of unique columns.
+//! whether other rows have the values of unique columns. And what is not asked: whether a row is there that is made.
 
 use crate::schema::{ForeignKey, Schema, Table, Unique};
 use crate::settings::TableSettings;
@@ -109,6 +109,30 @@ impl Schema {
     ) -> impl Iterator<Item = (usize, &'t Unique)> + use<'t> {
         let uniques = table.uniques.iter().enumerate().filter(|_| table.asks_unique);
         uniques.filter(|(_, unique)| table.unique_left_to_origin(unique).is_none())
+    }
+}
+
+impl Schema {
+    /// New rows of these tables are merged with what they meet at the origin.
+    ///
+    /// # Errors
+    /// Names the table, and why nothing can be merged.
+    pub fn merge_new_rows(
+        &mut self,
+        settings: &BTreeMap<String, TableSettings>,
+    ) -> Result<(), String> {
+        for (name, settings) in settings.iter().filter(|(_, table)| table.merges_new) {
+            let Some(table) = self.find(name.as_bytes()) else { continue };
+            let id = table.id;
+            if settings.blind {
+                return Err(format!(
+                    "[table.{name}] new = \"upsert\": its rows are written blind, so none is known to be new"
+                ));
+            }
+            self.tables[usize::from(id.0)].merges_new = true;
+            self.merges_new = true;
+        }
+        Ok(())
     }
 }
 

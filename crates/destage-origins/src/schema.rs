@@ -30,6 +30,8 @@ pub struct Schema {
     pub asks_unique: bool,
     /// Rows of some table end, see [`Table::ttl`].
     pub rows_end: bool,
+    /// New rows of some table are merged, see [`Table::merges_new`].
+    pub merges_new: bool,
     /// Sets and sorted sets over tables.
     pub collections: Vec<Collection>,
     /// The table of the plain cache keys: of keys that name no row, where they are served.
@@ -101,6 +103,8 @@ pub struct Table {
     pub copies_expire: bool,
     /// Its rows end at the time that a column holds.
     pub ttl: Option<Ttl>,
+    /// An insert that meets a row at the origin is merged with it: the columns that it gives win, the others stay.
+    pub merges_new: bool,
     /// The columns that a new row is given here in the place of their defaults, if it is not given them otherwise.
     pub given_here: Vec<(usize, Formula)>,
     by_column: HashMap<Vec<u8>, u16>,
@@ -427,6 +431,7 @@ impl Table {
             part: None,
             copies_expire: false,
             ttl: None,
+            merges_new: false,
             given_here: Vec::new(),
             by_column: HashMap::new(),
         }

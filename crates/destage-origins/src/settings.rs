@@ -20,6 +20,8 @@ pub struct TableSettings {
     pub trigger_sets: Vec<String>,
     /// Other programs make or change rows of the table.
     pub others_write: bool,
+    /// A new row that meets a row at the origin is merged with it, rather than rejected.
+    pub merges_new: bool,
     /// Cached rows are fetched again after this time, for what others change at the origin.
     pub max_age: Option<Span>,
     /// EXPIRE and its kin work on the table's keys: the cached copy expires and is fetched again, never the row.

@@ -181,6 +181,7 @@ fn absent(absent: &AbsentReport) -> Rows {
         ("keys", count(absent.keys)),
         ("memory", format!("{} of {}", bytes(absent.bytes), bytes(absent.bytes_max))),
         ("asked for all the same", format!("{:.2} %", absent.false_positive_rate * 100.0)),
+        ("handed out, not written", count(absent.handed)),
         ("not asked for", count(absent.answered_total)),
     ]
 }

@@ -207,6 +207,9 @@ impl Shown<'_> {
         if settings.others_write {
             parts.push("other programs write to it (writers)".into());
         }
+        if settings.merges_new {
+            parts.push("new rows are merged with what they meet (new)".into());
+        }
         if let Some(age) = settings.max_age {
             parts.push(format!("copies are at most {} old (max_age)", Interval(age)));
         }
@@ -336,6 +339,7 @@ impl Shown<'_> {
             "ack_origin": settings.ack_origin,
             "blind": settings.blind,
             "others_write": settings.others_write,
+            "merges_new": settings.merges_new,
             "max_age_seconds": settings.max_age.map(Span::as_secs_f64),
             "copies_expire": settings.copies_expire,
             "ends_at": table.ttl.as_ref().map(|ttl| &table.columns[ttl.column].name),

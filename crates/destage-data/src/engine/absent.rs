@@ -13,12 +13,14 @@
 //! another program has made: then the table is asked for as ever from there on.
 
 mod fill;
+mod handed;
 mod keys;
 mod report;
 
 use crate::schema::{Schema, Table, TableId};
 use crate::settings::{Settings, TableSettings};
 use destage_core::{Lsn, Span, Time};
+use handed::Handed;
 use keys::Keys;
 use std::collections::BTreeSet;
 
@@ -45,6 +47,8 @@ const BYTES_MIN: u64 = 1 << 20;
 pub(super) struct Absent {
     /// By the table's number; none if nothing is to be known.
     tables: Vec<Known>,
+    /// What is known without them.
+    handed: Handed,
     /// Tables whose keys are to be read.
     pending: BTreeSet<TableId>,
     /// The page under way.
@@ -102,8 +106,14 @@ impl Absent {
     /// Sets that are still to be filled, if the settings ask for any. What an earlier run left undecided follows by
     /// [`Absent::add`].
     pub(super) fn new(settings: &Settings, schema: &Schema, tables: &[TableSettings]) -> Self {
+        let may_be = |table: &Table| {
+            let own = table.key_len == 1 && table.generated_key == Some(0);
+            own && why_unsteady(schema, tables, table).is_none()
+        };
+        let handed = Handed::new(schema.reachable().iter().map(may_be).collect());
+        let unsafe_forgets = settings.unsafe_flags.in_force().forgetful_filter;
         if !settings.absent_filter {
-            return Self::default();
+            return Self { handed, unsafe_forgets, ..Self::default() };
         }
         let known = |table: &Table| match why_off(schema, tables, table) {
             None => Known { filling: Some(Filling::new(0)), ..Known::default() },
@@ -118,7 +128,8 @@ impl Absent {
             tables,
             page: PAGE,
             bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
-            unsafe_forgets: settings.unsafe_flags.in_force().forgetful_filter,
+            handed,
+            unsafe_forgets,
             ..Self::default()
         }
     }
@@ -126,7 +137,17 @@ impl Absent {
     /// Whether nothing is to be known of any table.
     #[inline]
     pub(super) fn is_off(&self) -> bool {
-        self.tables.is_empty()
+        self.tables.is_empty() && self.handed.is_off()
+    }
+
+    /// Keys of a table are asked for, to be handed out; `newest` is the newest write.
+    pub(super) fn expect_keys(&mut self, table: TableId, newest: Lsn) {
+        self.handed.expect(table, newest);
+    }
+
+    /// Keys were handed out that no row had. When they were asked for, the origin had decided everything up to `decided`.
+    pub(super) fn hand_out(&mut self, table: TableId, keys: &[i64], decided: Lsn) {
+        self.handed.hand_out(table, keys, decided);
     }
 
     fn known_mut(&mut self, table: TableId) -> Option<&mut Known> {
@@ -135,6 +156,7 @@ impl Absent {
 
     /// The origin has this row, or may come to have it.
     pub(super) fn add(&mut self, table: TableId, key: &[u8]) {
+        self.handed.note(table, key);
         let Some(known) = self.known_mut(table) else { return };
         known.doubted.remove(key);
         let filling = known.filling.as_mut().map(|filling| &mut filling.keys);
@@ -159,7 +181,7 @@ impl Absent {
     pub(super) fn is_absent(&self, table: TableId, key: &[u8]) -> bool {
         let known = self.tables.get(usize::from(table.0));
         let whole = known.filter(|known| !known.is_deaf).and_then(|known| known.whole.as_ref());
-        whole.is_some_and(|keys| !keys.may_hold(key))
+        whole.is_some_and(|keys| !keys.may_hold(key)) || self.handed.is_unused(table, key)
     }
 
     /// The origin was not asked for a row.
@@ -169,6 +191,7 @@ impl Absent {
 
     /// Any row of the table may have come to be. It is read anew once the origin has decided everything up to `not_before`.
     pub(super) fn forget(&mut self, table: TableId, not_before: Lsn) {
+        self.handed.forget(table, not_before);
         let Some(known) = self.known_mut(table) else { return };
         (known.whole, known.filling) = (None, None);
         known.epoch += 1;
@@ -194,6 +217,7 @@ impl Absent {
     /// missed is told by [`Absent::forget`].
     pub(super) fn set_deaf(&mut self, tables: &[TableId], is_deaf: bool) {
         for &table in tables {
+            self.handed.forget(table, Lsn::ZERO);
             if let Some(known) = self.known_mut(table) {
                 known.is_deaf = is_deaf;
             }
@@ -244,11 +268,16 @@ impl Filling {
 /// Why nobody can tell from what passes here which rows of a table there are; `None` if one can, as long as no other program
 /// makes rows.
 fn why_off(schema: &Schema, settings: &[TableSettings], table: &Table) -> Option<String> {
-    let of = |table: &Table| &settings[usize::from(table.id.0)];
-    let own = of(table);
-    if own.others_write {
+    if settings[usize::from(table.id.0)].others_write {
         return Some("other programs write to it (writers)".into());
     }
+    why_unsteady(schema, settings, table)
+}
+
+/// Why a row may come to be by something else than an insert, or may not be taken for missing all the time.
+fn why_unsteady(schema: &Schema, settings: &[TableSettings], table: &Table) -> Option<String> {
+    let of = |table: &Table| &settings[usize::from(table.id.0)];
+    let own = of(table);
     if own.max_age.is_some() || own.copies_expire {
         return Some(
             "its cached copies have a greatest age (max_age, ttl), so others write to it".into(),

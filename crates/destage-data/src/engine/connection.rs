@@ -1,9 +1,9 @@
 //! Clients that come and go, and commands about the connection and the server: what clients send besides data commands.
 
+use super::Engine;
 use super::command::{Spec, Verb};
-use super::session::{Job, Multi, Session, WaitKind, Waiting};
+use super::session::{Multi, Session, WaitKind};
 use super::waits::number;
-use super::{Engine, Io};
 use crate::lookup;
 use crate::resp::{Code, Protocol, Reply, ReplyError};
 use crate::value::ColumnType;
@@ -270,10 +270,7 @@ impl Engine {
                 ReplyError::err(format!("DESTAGE NEXTID hands out 1 to {NEXT_KEYS_MAX} keys"));
             return self.fail(session, message);
         };
-        let request = self.asking.request_id(client.0);
-        self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
-        session.waiting =
-            Some(Waiting::Job { request, job: Job::NextKeys { table, column, count } });
+        session.waiting = Some(self.ask_next_keys(client, table, column, count));
     }
 
     /// DESTAGE INVALIDATE key [key ...]: the number of cached rows dropped.

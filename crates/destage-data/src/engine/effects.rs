@@ -3,10 +3,13 @@
 use super::key::format_key;
 use super::{Engine, Groups, Io, overlay};
 use crate::cells::Reader;
+use crate::change::Op;
 use crate::key_text::show;
 use crate::origins::{OriginError, ParkedGroup};
 use crate::resp::{Code, ReplyError};
+use crate::schema::TableId;
 use destage_core::{Access, BatchId, DomainId, Fault, Lsn};
+use std::collections::BTreeMap;
 
 /// Keys of one write in the log.
 const KEYS_LOGGED_MAX: usize = 5;
@@ -64,6 +67,9 @@ impl Engine {
     }
 
     pub(super) fn forget(&mut self, upto: Lsn) {
+        if self.schema.merges_new {
+            self.distrust_merged(upto);
+        }
         self.overlay.forget(upto);
         self.undecided.unknown_mut().forget(upto);
         let decided = self.core.decided();
@@ -71,6 +77,23 @@ impl Engine {
         self.undecided.claims_mut().forget(decided);
         self.watchers.tell_decided(decided);
         self.reclaim();
+    }
+
+    /// New rows of groups up to here are at the origin, which may have merged them with others' rows: what is cached of them
+    /// is fetched again.
+    fn distrust_merged(&mut self, upto: Lsn) {
+        let schema = self.schema.clone();
+        let mut merged: BTreeMap<TableId, Vec<Box<[u8]>>> = BTreeMap::new();
+        for bytes in self.overlay.upto(upto) {
+            for change in overlay::changes(&schema, bytes) {
+                if change.op == Op::Insert && schema.table(change.table).merges_new {
+                    merged.entry(change.table).or_default().push(change.key.into());
+                }
+            }
+        }
+        for (table, keys) in merged {
+            self.changed_at_origin(table, Some(&keys));
+        }
     }
 
     pub(super) fn destage(&mut self, batch: BatchId, domain: DomainId) {

@@ -8,7 +8,7 @@ use super::command::EXEC;
 use super::session::{Session, Waiting};
 use super::{Engine, Io, PREFETCH_CLIENT};
 use crate::defaults::Formula;
-use crate::origins::OriginError;
+use crate::origins::{NextKeys, OriginError};
 use crate::schema::{Schema, TableId};
 use crate::value::ColumnType;
 use destage_core::{ClientId, RequestId, Span, Time};
@@ -157,8 +157,8 @@ impl Engine {
     pub(super) fn take_numbers(
         &mut self,
         request: RequestId,
-        result: Result<Vec<i64>, OriginError>,
-    ) -> Result<(), Result<Vec<i64>, OriginError>> {
+        result: Result<NextKeys, OriginError>,
+    ) -> Result<(), Result<NextKeys, OriginError>> {
         let Some(((table, column), pool)) = self.asked_pool(request) else { return Err(result) };
         let count = pool.block;
         if let Err(error) = &result
@@ -174,7 +174,7 @@ impl Engine {
         let waiting = std::mem::take(&mut pool.waiting);
         let error = match result {
             Ok(numbers) => {
-                pool.left.borrow_mut().extend(numbers);
+                pool.left.borrow_mut().extend(numbers.keys);
                 None
             }
             Err(error) => {

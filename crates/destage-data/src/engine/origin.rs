@@ -6,7 +6,7 @@ use super::measured::Way;
 use super::session::{Job, Waiting};
 use super::undecided::Cascade;
 use super::{Engine, FetchJob, Io};
-use crate::origins::{Applied, Keys, OriginError, Snapshot, Watermarks};
+use crate::origins::{Applied, Keys, NextKeys, OriginError, Snapshot, Watermarks};
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::TableId;
 use destage_core::{
@@ -190,18 +190,33 @@ impl Engine {
         self.show_parked(lsn, &bytes);
     }
 
+    /// Asks for keys to be handed out; what their client waits for.
+    pub(super) fn ask_next_keys(
+        &mut self,
+        client: ClientId,
+        table: TableId,
+        column: usize,
+        count: u32,
+    ) -> Waiting {
+        let request = self.asking.request_id(client.0);
+        let (newest, decided) = (Lsn(self.core.next_lsn().0 - 1), self.core.decided());
+        self.absent.expect_keys(table, newest);
+        self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
+        Waiting::Job { request, job: Job::NextKeys { table, column, count, decided } }
+    }
+
     /// Keys were reserved, or not.
     pub fn keys_reserved(
         &mut self,
         now: Time,
         request: u64,
-        result: Result<Vec<i64>, OriginError>,
+        result: Result<NextKeys, OriginError>,
     ) {
         self.now = self.now.max(now);
         let request = RequestId(request);
         let Err(result) = self.take_numbers(request, result) else { return self.run_ready() };
         if let Err(error) = &result
-            && let Some(&Waiting::Job { job: Job::NextKeys { table, column, count }, .. }) =
+            && let Some(&Waiting::Job { job: Job::NextKeys { table, column, count, .. }, .. }) =
                 self.sessions.waiting(request)
         {
             let again = || Io::NextKeys { request: request.0, table, column, count };
@@ -209,14 +224,18 @@ impl Engine {
                 return;
             }
         }
-        let Some((client, Job::NextKeys { table, column, count })) =
+        let Some((client, Job::NextKeys { table, column, count, decided })) =
             self.sessions.take_job(request)
         else {
             return;
         };
-        let result = result.map(|keys| self.beyond_buffered(table, keys));
+        let are_new = result.as_ref().is_ok_and(|next| next.are_new);
+        let result = result.map(|next| self.beyond_buffered(table, next.keys));
         match result {
             Ok(Some(keys)) => {
+                if are_new {
+                    self.absent.hand_out(table, &keys, decided);
+                }
                 let Some(session) = self.sessions.get_mut(client) else { return };
                 let mut reply = Reply::new(&mut session.out, session.protocol);
                 if let ([key], 1) = (&keys[..], count) {
@@ -228,11 +247,9 @@ impl Engine {
             }
             Ok(None) => {
                 // A row with such a key is buffered: ask again, beyond it.
-                let request = self.asking.request_id(client.0);
-                self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
+                let waiting = self.ask_next_keys(client, table, column, count);
                 if let Some(session) = self.sessions.get_mut(client) {
-                    let job = Job::NextKeys { table, column, count };
-                    session.waiting = Some(Waiting::Job { request, job });
+                    session.waiting = Some(waiting);
                 }
             }
             Err(error) => self.job_failed(client, table, &error),

@@ -165,6 +165,12 @@ impl Overlay {
         self.groups.iter().map(|(_, group)| &group.bytes[..])
     }
 
+    /// The payloads of the groups up to here, which are about to be dropped, oldest first.
+    pub(crate) fn upto(&self, upto: Lsn) -> impl Iterator<Item = &[u8]> {
+        let groups = self.groups.iter().take_while(move |(lsn, _)| *lsn <= upto);
+        groups.map(|(_, group)| &group.bytes[..])
+    }
+
     /// Drops groups that nobody needs any more.
     pub(crate) fn forget(&mut self, upto: Lsn) {
         self.groups.forget_while(|lsn, _| lsn <= upto);
@@ -230,6 +236,7 @@ pub(crate) fn apply(table: &Table, row: Option<&[u8]>, change: &Change<'_>) -> O
         (Op::End, row) => return row.map(Into::into),
         (Op::Update, None) => return None,
         (Op::Update, Some(row)) => Reader::new(row).collect(),
+        (Op::Insert, Some(row)) if table.merges_new => Reader::new(row).collect(),
         (Op::Insert, _) => new_cells(table, change.key),
     };
     let mut sums: Vec<(usize, Vec<u8>)> = Vec::new();

@@ -224,6 +224,8 @@ pub(crate) enum Job {
         table: TableId,
         column: usize,
         count: u32,
+        /// Up to here everything was decided.
+        decided: Lsn,
     },
     /// DESTAGE PARKED: the answer comes by itself.
     Parked,

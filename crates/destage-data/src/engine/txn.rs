@@ -455,7 +455,8 @@ impl Txn {
                     },
                 );
             }
-            if change.op == Op::Insert {
+            // Where it may meet a row, what nobody has written must not change that.
+            if change.op == Op::Insert && !table.merges_new {
                 for (index, column) in table.columns.iter().enumerate().skip(table.key_len) {
                     if let ColumnDefault::Constant(value) = &column.default
                         && !column.generated

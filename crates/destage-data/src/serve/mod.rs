@@ -28,7 +28,7 @@ mod workers;
 use crate::derived::Answer;
 use crate::engine::{Engine, FetchJob};
 use crate::origins::{
-    Applied, EndedKeys, Keys, Notices, Origin, OriginError, ParkedGroup, Watermarks,
+    Applied, EndedKeys, Keys, NextKeys, Notices, Origin, OriginError, ParkedGroup, Watermarks,
 };
 use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
@@ -79,7 +79,7 @@ enum Event {
     /// Keys were reserved, or not.
     KeysReserved {
         request: u64,
-        result: Result<Vec<i64>, OriginError>,
+        result: Result<NextKeys, OriginError>,
     },
     HoldersFound {
         request: u64,

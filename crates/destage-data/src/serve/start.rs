@@ -217,6 +217,7 @@ fn serve_keys(settings: &Settings, schema: &mut Schema) -> Result<(), String> {
     schema.let_rows_end(&settings.tables)?;
     schema.ask_foreign_keys(&settings.tables)?;
     schema.ask_uniques(&settings.tables)?;
+    schema.merge_new_rows(&settings.tables)?;
     match &settings.unmapped {
         Unmapped::Reject => Ok(()),
         Unmapped::Cache => schema.serve_plain_keys(&[]),

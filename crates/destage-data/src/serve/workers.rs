@@ -8,8 +8,8 @@ use crate::collection;
 use crate::derived::{Queries, Query};
 use crate::engine::{DOMAIN, FetchJob, Groups};
 use crate::origins::{
-    ALL_DOMAINS, Applied, EndedAsk, GroupRef, Mark, Origin, OriginError, ParkedGroup, Reader,
-    Snapshot, Stage, Watermarks, WriteClaim, Writer,
+    ALL_DOMAINS, Applied, EndedAsk, GroupRef, Mark, NextKeys, Origin, OriginError, ParkedGroup,
+    Reader, Snapshot, Stage, Watermarks, WriteClaim, Writer,
 };
 use crate::schema::{Schema, TableId};
 use destage_core::{BatchId, Fault, Lsn};
@@ -398,7 +398,8 @@ impl Fetcher {
                     if table.generated_key == Some(column) {
                         reader.next_keys(table, count)
                     } else {
-                        reader.next_numbers(table, column, count)
+                        let numbers = reader.next_numbers(table, column, count);
+                        numbers.map(|keys| NextKeys { keys, are_new: false })
                     }
                 });
                 Event::KeysReserved { request, result }
@@ -518,7 +519,7 @@ mod tests {
             Err(denied())
         }
 
-        fn next_keys(&mut self, _: &Table, _: u32) -> Result<Vec<i64>, OriginError> {
+        fn next_keys(&mut self, _: &Table, _: u32) -> Result<NextKeys, OriginError> {
             Err(denied())
         }
     }

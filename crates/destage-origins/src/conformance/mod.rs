@@ -76,6 +76,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("a batch lands once", writes::lands_once),
     ("what had landed of a batch is left out", writes::landed_in_part),
     ("a watermark that is elsewhere is noticed", writes::watermark_elsewhere),
+    ("a new row that meets one is rejected, or merged once where that is said", writes::merged),
     ("a rejected group leaves nothing, nor do those behind it", writes::rejected),
     ("several domains move together or not at all", writes::several_domains),
     ("what does not follow the format has failed", writes::malformed),
@@ -119,8 +120,9 @@ impl<'s> Checked<'s> {
     }
 
     /// A writer that has claimed the store as its first owner.
-    fn owner(&self) -> Owned<'_, 's> {
-        let mut owner = Owned { checked: self, writer: self.writer(), epoch: 1, ignored: false };
+    fn owner(&self) -> Owned {
+        let (schema, writer) = (self.schema.clone(), self.writer());
+        let mut owner = Owned { schema, writer, epoch: 1, ignored: false };
         owner.writer.claim(&claim(None, 1)).expect("nobody owns the store yet");
         owner
     }
@@ -130,6 +132,14 @@ impl<'s> Checked<'s> {
         let mut group = GroupWriter::new();
         group.begin(self.table().id, Op::Update, &key(id));
         group.set(1, Set::By(b"1"));
+        group.finish().to_vec()
+    }
+
+    /// A group that makes a row, with a number or without one.
+    fn insert(&self, id: i64, number: Option<&[u8]>) -> Vec<u8> {
+        let mut group = GroupWriter::new();
+        group.begin(self.table().id, Op::Insert, &key(id));
+        number.iter().for_each(|number| group.set(1, Set::To(Cell::Value(number))));
         group.finish().to_vec()
     }
 
@@ -154,21 +164,21 @@ impl<'s> Checked<'s> {
 }
 
 /// A writer of an owner, and what it states about its writes.
-struct Owned<'c, 's> {
-    checked: &'c Checked<'s>,
+struct Owned {
+    schema: Schema,
     writer: Box<dyn Writer>,
     epoch: u64,
     /// The watermarks are not looked at.
     ignored: bool,
 }
 
-impl Owned<'_, '_> {
+impl Owned {
     /// Takes the store over from the owner with this epoch.
-    fn taken_over<'c, 's>(checked: &'c Checked<'s>, from: u64) -> Owned<'c, 's> {
+    fn taken_over(checked: &Checked<'_>, from: u64) -> Owned {
         let epoch = from + 4;
         let mut writer = checked.writer();
         writer.claim(&claim(Some(from), epoch)).expect("the owner is as it was read");
-        Owned { checked, writer, epoch, ignored: false }
+        Owned { schema: checked.schema.clone(), writer, epoch, ignored: false }
     }
 
     /// Applies groups of the first domain, which stands at `expected`.
@@ -184,7 +194,7 @@ impl Owned<'_, '_> {
     ) -> Result<Applied, OriginError> {
         let groups = refs(groups);
         let claim = WriteClaim { epoch: self.epoch, marks, unsafe_no_watermark: self.ignored };
-        self.writer.apply(&self.checked.schema, &claim, &groups)
+        self.writer.apply(&self.schema, &claim, &groups)
     }
 
     fn park(&mut self, marks: &[Mark], parked: Option<&ParkedGroup>) -> Result<(), OriginError> {
@@ -195,13 +205,13 @@ impl Owned<'_, '_> {
     fn unpark(&mut self, parked: &[u64], groups: &[(u64, &[u8])]) -> Result<Applied, OriginError> {
         let (parked, groups) = (lsns(parked), refs(groups));
         let claim = WriteClaim { epoch: self.epoch, marks: &HOLD, unsafe_no_watermark: false };
-        self.writer.unpark(&self.checked.schema, &claim, &parked, &groups)
+        self.writer.unpark(&self.schema, &claim, &parked, &groups)
     }
 
     fn settle(&mut self, parked: &[u64], groups: &[(u64, &[u8])]) -> Result<bool, OriginError> {
         let (parked, groups) = (lsns(parked), refs(groups));
         let claim = WriteClaim { epoch: self.epoch, marks: &HOLD, unsafe_no_watermark: false };
-        self.writer.settle_unpark(&self.checked.schema, &claim, &parked, &groups)
+        self.writer.settle_unpark(&self.schema, &claim, &parked, &groups)
     }
 
     fn mark_all(

@@ -69,7 +69,7 @@ pub(super) fn fenced(checked: &Checked<'_>) {
 
 pub(super) fn release_and_heartbeat(checked: &Checked<'_>) {
     let mut owner = checked.owner();
-    let released = |owner: &mut Owned<'_, '_>| {
+    let released = |owner: &mut Owned| {
         owner.writer.owner().expect("it is read").expect("there is one").released
     };
     owner.writer.release(1).expect("it is the owner");

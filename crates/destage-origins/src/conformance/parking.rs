@@ -30,7 +30,7 @@ pub(super) fn in_several_domains(checked: &Checked<'_>) {
 }
 
 /// An owner that has parked the first `count` groups.
-fn with_parked<'c, 's>(checked: &'c Checked<'s>, count: u64) -> Owned<'c, 's> {
+fn with_parked<'c, 's>(checked: &'c Checked<'s>, count: u64) -> Owned {
     let mut owner = checked.owner();
     for lsn in 1..=count {
         let parked = parked_group(lsn, None);
@@ -39,7 +39,7 @@ fn with_parked<'c, 's>(checked: &'c Checked<'s>, count: u64) -> Owned<'c, 's> {
     owner
 }
 
-fn left(owner: &mut Owned<'_, '_>) -> Vec<u64> {
+fn left(owner: &mut Owned) -> Vec<u64> {
     owner
         .writer
         .parked(u64::MAX)

@@ -70,6 +70,29 @@ pub(super) fn rejected(checked: &Checked<'_>) {
     assert_eq!((checked.count(1), checked.count(2), owner.watermark(FIRST)), (1, 1, 3));
 }
 
+pub(super) fn merged(checked: &Checked<'_>) {
+    let mut owner = checked.owner();
+    let (first, none) = (checked.insert(1, Some(b"5")), checked.insert(1, None));
+    for group in [&first, &none] {
+        assert_eq!(checked.fault(owner.apply(0, &[(1, group)])), Some(Fault::Rejected));
+    }
+    assert_eq!((checked.count(1), owner.watermark(FIRST)), (0, 0));
+    let table = usize::from(checked.table().id.0);
+    (owner.schema.tables[table].merges_new, owner.schema.merges_new) = (true, true);
+    let (new, more) = (checked.insert(3, Some(b"7")), checked.increment(1));
+    let batch = [(1, &first[..]), (2, &new), (3, &more), (4, &none)];
+    for _ in 0..2 {
+        owner.apply(0, &batch).expect("they are merged once");
+        assert_eq!([1, 2, 3].map(|id| checked.count(id)), [6, 0, 7]);
+    }
+    assert_eq!(owner.watermark(FIRST), 4);
+    // Also where it was made past the cache since the group was sent first, and where it is decided on later.
+    let parked = [mark(FIRST, 4, 5)];
+    owner.park(&parked, Some(&parked_group(5, None))).expect("it is parked");
+    owner.unpark(&[5], &[(5, &checked.insert(2, Some(b"8")))]).expect("it is merged");
+    assert_eq!([1, 2, 3].map(|id| checked.count(id)), [6, 8, 7]);
+}
+
 pub(super) fn several_domains(checked: &Checked<'_>) {
     let mut owner = checked.owner();
     let (one, two) = (checked.increment(1), checked.increment(2));
@@ -82,7 +105,7 @@ pub(super) fn several_domains(checked: &Checked<'_>) {
     for _ in 0..2 {
         owner.apply_in(&marks, &batch).expect("it lands once");
     }
-    let is_at = |owner: &mut Owned<'_, '_>, domains: [u64; 2], counts: [i64; 2]| {
+    let is_at = |owner: &mut Owned, domains: [u64; 2], counts: [i64; 2]| {
         assert_eq!([owner.watermark(FIRST), owner.watermark(OTHER)], domains);
         assert_eq!([checked.count(1), checked.count(2)], counts);
     };

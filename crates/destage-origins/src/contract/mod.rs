@@ -51,7 +51,9 @@ mod writer;
 pub use crate::error::{OriginError, Stage};
 pub use crate::ttl::EndedAsk;
 pub use invalidation::{ChangedRows, ForeignChanges, InvalidationChange, Listener, Notices};
-pub use reader::{ALL_DOMAINS, EndedKeys, Keys, Range, Reader, Snapshot, Watermarks, decided_of};
+pub use reader::{
+    ALL_DOMAINS, EndedKeys, Keys, NextKeys, Range, Reader, Snapshot, Watermarks, decided_of,
+};
 pub use writer::{Applied, Claim, GroupRef, Mark, Owner, ParkedGroup, WriteClaim, Writer};
 
 use crate::schema::{Schema, Table};

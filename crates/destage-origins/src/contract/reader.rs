@@ -21,6 +21,15 @@ pub struct Snapshot {
     pub seen: Vec<Lsn>,
 }
 
+/// Values of a generated key, handed out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NextKeys {
+    /// The values.
+    pub keys: Vec<i64>,
+    /// No row had one of them, or a greater one, and nobody else is handed any of them.
+    pub are_new: bool,
+}
+
 /// Watermarks by domain.
 pub type Watermarks = Vec<(DomainId, Lsn)>;
 
@@ -188,12 +197,11 @@ pub trait Reader: Send {
         Err(no_ends())
     }
 
-    /// Reserves `count` new values of the table's generated key; the first one is returned. They are consecutive where the
-    /// origin allows it; otherwise each value is listed.
+    /// Reserves `count` new values of the table's generated key.
     ///
     /// # Errors
     /// As for `fetch`; [`Fault::Denied`] if the table has no generated key.
-    fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError>;
+    fn next_keys(&mut self, table: &Table, count: u32) -> Result<NextKeys, OriginError>;
 
     /// Reserves `count` new values of the sequence that numbers a column, and that the column owns.
     ///

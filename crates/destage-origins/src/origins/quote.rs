@@ -1,5 +1,8 @@
 //! Text of SQL statements, shared by the origins. Values never go in here: they are bound as parameters.
 
+use crate::plan::{Bucket, Target};
+use crate::schema::Table;
+
 /// An identifier as both SQLite and PostgreSQL read it literally.
 pub(crate) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -15,6 +18,23 @@ pub(crate) fn join<T: AsRef<str>>(items: impl IntoIterator<Item = T>, separator:
         out.push_str(item.as_ref());
     }
     out
+}
+
+/// What PostgreSQL and SQLite do with new rows of a table that meet one with the same primary key; nothing unless its new rows
+/// are merged. No other unique index is named, so each still rejects.
+pub(crate) fn on_conflict(table: &Table, bucket: &Bucket<'_>) -> String {
+    if !table.merges_new {
+        return String::new();
+    }
+    let key = join(table.key().iter().map(|column| &column.sql_name), ", ");
+    let set = |target: &Target| {
+        let name = &table.columns[usize::from(target.column)].sql_name;
+        format!("{name} = excluded.{name}")
+    };
+    match join(bucket.columns.iter().map(set), ", ") {
+        none if none.is_empty() => format!(" ON CONFLICT ({key}) DO NOTHING"),
+        sets => format!(" ON CONFLICT ({key}) DO UPDATE SET {sets}"),
+    }
 }
 
 /// A row's key for messages: its values separated by colons, unprintable bytes escaped, cut after 64 characters each.

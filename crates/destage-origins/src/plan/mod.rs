@@ -8,7 +8,8 @@
 //!   rows (or other free columns of the same row), and where it inserts, deletes or changes a *structural* column, neither a
 //!   unique constraint nor a foreign key can tell the difference;
 //! - two changes of one row are folded into one only where no intermediate value can be rejected: never on structural or
-//!   checked columns, never over a NULL in a NOT NULL column; an insert never turns into an upsert;
+//!   checked columns, never over a NULL in a NOT NULL column; an insert never turns into an upsert,
+//!   but for that of a table whose new rows are merged, which is one from the start;
 //! - raw SQL stands alone: what precedes it is applied before it, and what follows behind it;
 //! - a trigger that only sets a column to the time fires for each row that is left, and an update stays one: it is not
 //!   folded into an insert;
@@ -23,7 +24,7 @@ mod planner;
 use crate::cells::Cell;
 use crate::change::{MalformedGroup, Op, Set};
 use crate::dml::Dml;
-use crate::schema::{Schema, TableId};
+use crate::schema::{Schema, Table, TableId};
 use hashbrown::HashMap;
 
 /// The statements of one batch.
@@ -136,6 +137,16 @@ impl<'a> Bucket<'a> {
     #[expect(clippy::len_without_is_empty, reason = "a bucket is never empty")]
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// Whether its statement meets each row exactly once. Of rows that end some may be gone; of new rows that are merged and
+    /// give no column some may be there.
+    pub fn meets_all(&self, table: &Table) -> bool {
+        match self.op {
+            Op::End => false,
+            Op::Insert => !(table.merges_new && self.columns.is_empty()),
+            Op::Update | Op::Delete => true,
+        }
     }
 
     /// The encoded key of a row.

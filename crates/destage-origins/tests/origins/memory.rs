@@ -6,8 +6,8 @@ use destage_origins::cells::{self, Cell, push_cell};
 use destage_origins::change::{Change, Item, Op, Set, items};
 use destage_origins::contract::verdict::{check_floors, fenced, landed, missed, outrun};
 use destage_origins::contract::{
-    Applied, Claim, GroupRef, Keys, Mark, Origin, OriginError, Owner, ParkedGroup, Reader,
-    Snapshot, Watermarks, WriteClaim, Writer,
+    Applied, Claim, GroupRef, Keys, Mark, NextKeys, Origin, OriginError, Owner, ParkedGroup,
+    Reader, Snapshot, Watermarks, WriteClaim, Writer,
 };
 use destage_origins::schema::{Column, ColumnDefault, Schema, Table, TableId};
 use destage_origins::value::ColumnType;
@@ -218,13 +218,13 @@ impl Reader for Memory {
         Ok((ids.iter().take(limit).map(|id| row(&[*id])).collect(), state.watermarks()))
     }
 
-    fn next_keys(&mut self, _: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
+    fn next_keys(&mut self, _: &Table, count: u32) -> Result<NextKeys, OriginError> {
         let mut state = self.state();
         let first = state.next_key;
         if !self.has(Flaw::GivesAKeyTwice) {
             state.next_key += i64::from(count);
         }
-        Ok(vec![first])
+        Ok(NextKeys { keys: (first..first + i64::from(count)).collect(), are_new: false })
     }
 }
 
@@ -388,7 +388,8 @@ impl State {
         let table = schema.table(change.table);
         let id = id(change.key);
         let before = self.rows.remove(&id);
-        if before.is_some() == (change.op == Op::Insert) {
+        let is_merged = change.op == Op::Insert && table.merges_new;
+        if before.is_some() == (change.op == Op::Insert) && !is_merged {
             return Err(rejected(missed(Some((table, change.op)), 1, 0)));
         }
         let mut n = before.unwrap_or_default();

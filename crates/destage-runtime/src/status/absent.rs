@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of rows that the origin does not have (`--absent-filter keys`).
+/// What is known of rows that the origin does not have (`--absent-filter keys`, or keys handed out).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AbsentReport {
@@ -21,6 +21,8 @@ pub struct AbsentReport {
     /// Of the rows that a table does not have, the share for which the origin is asked all the same, 0 to 1: of the table
     /// with the largest.
     pub false_positive_rate: f64,
+    /// Keys that the origin handed out here and that nobody has written.
+    pub handed: u64,
     /// Rows for which the origin was not asked.
     pub answered_total: u64,
     /// Each table.

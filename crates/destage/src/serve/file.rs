@@ -39,6 +39,7 @@ struct TableSection {
     fields: BTreeMap<String, String>,
     required: Vec<String>,
     writers: WritersWord,
+    new: NewWord,
     max_age: Option<String>,
     defaults: DefaultsWord,
     /// "refuse", "cached-copy" or "column NAME".
@@ -94,6 +95,15 @@ enum WritersWord {
     #[default]
     Destage,
     Others,
+}
+
+/// What becomes of a new row that meets a row at the origin.
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum NewWord {
+    #[default]
+    Insert,
+    Upsert,
 }
 
 #[derive(Deserialize)]
@@ -241,6 +251,7 @@ fn table(name: &str, section: toml::Value) -> Result<TableSettings, String> {
         triggers,
         trigger_sets,
         others_write,
+        merges_new: section.new == NewWord::Upsert,
         max_age,
         copies_expire,
         ttl,

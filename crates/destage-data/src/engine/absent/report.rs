@@ -16,6 +16,7 @@ impl Absent {
     fn report(&self, schema: &Schema) -> AbsentReport {
         let mut report = AbsentReport { answered_total: self.answered, ..AbsentReport::default() };
         report.bytes_max = self.bytes_max as u64;
+        report.handed = self.handed.len();
         for (table, known) in schema.reachable().iter().zip(&self.tables) {
             let one = known.report(&table.name);
             match one.state.as_str() {

@@ -87,7 +87,7 @@ fn read_keys(script: &mut Script, items: &[i64]) {
 
 impl Script {
     /// What commands are answered without the origin.
-    fn without_origin(&mut self, commands: &str) -> String {
+    pub(super) fn without_origin(&mut self, commands: &str) -> String {
         self.send(commands);
         assert!(!self.engine.has_fetches(), "the origin is asked for {commands}");
         self.sync();

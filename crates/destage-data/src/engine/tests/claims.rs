@@ -6,7 +6,7 @@ use super::shop;
 use crate::engine::{DOMAIN, Engine, Io};
 use crate::origins::{Applied, Mark, OriginError, Snapshot};
 use crate::schema::Schema;
-use crate::settings::OnAway;
+use crate::settings::{OnAway, Settings};
 use destage_core::{ClientId, Fault, Lsn, Span, StopReason, Time};
 use destage_engine::Drive;
 use destage_journal::Journal;
@@ -20,6 +20,9 @@ pub(super) struct Script {
     pub(super) client: ClientId,
     pub(super) now: Time,
     pub(super) ios: Vec<Io>,
+    disk: SimDisk,
+    options: Options,
+    settings: Settings,
 }
 
 impl Script {
@@ -56,8 +59,8 @@ impl Script {
         settings.policy = destage_core::Policy::default();
         settings.pipeline_max = 100;
         settings.on_away = OnAway::Fail;
-        let disk = Arc::new(SimDisk::new());
-        let (journal, _) = Journal::open(disk, options.journal()).unwrap();
+        let disk = SimDisk::new();
+        let (journal, _) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
         let now = Time::from_secs(1_000);
         let mut schema = shop::schema();
         more(&mut schema);
@@ -65,7 +68,27 @@ impl Script {
         let engine = Engine::new(now, schema, journal, &settings, "model".into(), Lsn::ZERO);
         let mut engine = prepare(engine);
         let client = engine.connect().unwrap();
-        Self { engine, client, now, ios: Vec::new() }
+        Self { engine, client, now, ios: Vec::new(), disk, options, settings }
+    }
+
+    /// Has the machine crash, and the process start over what the disk holds then. The origin has decided nothing.
+    pub(super) fn crash(&mut self, seed: u64) {
+        self.disk.crash(seed);
+        let disk = Arc::new(self.disk.clone());
+        let (journal, recovery) = Journal::open(disk, self.options.journal()).unwrap();
+        let (now, schema) = (self.now, self.engine.schema.clone());
+        self.engine = Engine::new(now, schema, journal, &self.settings, "model".into(), Lsn::ZERO);
+        let mut records = recovery.records(1);
+        let upto = Lsn(recovery.last_lsn);
+        let taken: Result<(), std::convert::Infallible> =
+            destage_engine::recover(&mut self.engine, now, upto, |engine| {
+                let Some(record) = records.advance().unwrap() else { return Ok(false) };
+                engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
+                Ok(true)
+            });
+        taken.unwrap();
+        self.client = self.engine.connect().unwrap();
+        self.ios.clear();
     }
 
     /// Sends commands, one per line.

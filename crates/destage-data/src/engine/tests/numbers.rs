@@ -5,7 +5,7 @@ use super::options::Options;
 use super::shop::{self, ITEM};
 use crate::defaults::Formula;
 use crate::engine::{Engine, Io};
-use crate::origins::OriginError;
+use crate::origins::{NextKeys, OriginError};
 use crate::schema::{ColumnDefault, Schema};
 use crate::settings::TableSettings;
 use destage_core::{Fault, Lsn, Span, Time};
@@ -45,6 +45,7 @@ fn asked(script: &mut Script) -> (u64, u32) {
 
 fn answer(script: &mut Script, result: Result<Vec<i64>, OriginError>) {
     let (request, _) = asked(script);
+    let result = result.map(|keys| NextKeys { keys, are_new: false });
     script.engine.keys_reserved(script.now, request, result);
     script.turn();
     script.settle();

@@ -9,7 +9,7 @@ use super::sim::{Sim, watermarks};
 use crate::collection::{self, Edge};
 use crate::engine::{Asker, Io, ParkedCommand};
 use crate::mapping::{MappingSettings, ShapeSettings};
-use crate::origins::{Applied, Keys, OriginError, Range, Reader, Snapshot, Watermarks};
+use crate::origins::{Applied, Keys, NextKeys, OriginError, Range, Reader, Snapshot, Watermarks};
 use crate::schema::{ColumnDefault, Schema, Table};
 use destage_core::{DomainId, Fault, Lsn, Span, Time};
 use destage_engine::Drive;
@@ -60,7 +60,7 @@ impl Reader for Model<'_> {
         unreachable!("pages of keys are read otherwise")
     }
 
-    fn next_keys(&mut self, _: &Table, _: u32) -> Result<Vec<i64>, OriginError> {
+    fn next_keys(&mut self, _: &Table, _: u32) -> Result<NextKeys, OriginError> {
         unreachable!("nobody asks for keys")
     }
 

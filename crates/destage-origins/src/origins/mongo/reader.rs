@@ -6,7 +6,7 @@ use super::guard::{self, Guard, Ours};
 use super::owner::State;
 use super::statements::{at_path, id};
 use super::types::{Kind, key_cells, push_read};
-use crate::contract::{Keys, OriginError, Reader, Snapshot, Watermarks};
+use crate::contract::{Keys, NextKeys, OriginError, Reader, Snapshot, Watermarks};
 use crate::schema::Table;
 use destage_core::{Fault, Lsn};
 use hashbrown::HashMap;
@@ -94,7 +94,7 @@ impl Reader for MongoReader {
         Ok((keys, watermarks))
     }
 
-    fn next_keys(&mut self, table: &Table, _count: u32) -> Result<Vec<i64>, OriginError> {
+    fn next_keys(&mut self, table: &Table, _count: u32) -> Result<NextKeys, OriginError> {
         let message = format!(
             "MongoDB hands out no keys of {}: use keys that the application makes, an ObjectId for example",
             table.name

@@ -21,8 +21,10 @@ pub(super) enum Verb {
 impl Verb {
     pub(super) fn of(effect: &Effect<'_>) -> Option<Self> {
         match effect {
-            Effect::Insert(_) => Some(Self::Insert),
-            Effect::Update(_) | Effect::Replace(_) => Some(Self::Update),
+            Effect::Insert(_) | Effect::Merge { is_there: false, .. } => Some(Self::Insert),
+            Effect::Merge { is_there: true, .. } | Effect::Update(_) | Effect::Replace(_) => {
+                Some(Self::Update)
+            }
             Effect::Delete => Some(Self::Delete),
             Effect::Nothing => None,
         }
@@ -83,8 +85,12 @@ pub(super) fn guarded(
     guard: Document,
 ) -> Result<Document, OriginError> {
     Ok(match effect {
-        Effect::Insert(fields) => integer(table, id, fields, guard)?,
-        Effect::Update(fields) => doc! { "q": filter, "u": update(table, fields, guard)? },
+        Effect::Insert(fields) | Effect::Merge { fields, is_there: false } => {
+            integer(table, id, fields, guard)?
+        }
+        Effect::Update(fields) | Effect::Merge { fields, is_there: true } => {
+            doc! { "q": filter, "u": update(table, fields, guard)? }
+        }
         Effect::Replace(fields) => doc! { "q": filter, "u": integer(table, id, fields, guard)? },
         Effect::Delete | Effect::Nothing => doc! { "q": filter, "limit": 1 },
     })

@@ -24,6 +24,12 @@ pub(super) struct Step<'a> {
 pub(super) enum Effect<'a> {
     /// It must not exist, and exists afterwards.
     Insert(Vec<Field<'a>>),
+    /// It is made, or, if it exists, merged with: its other fields stay.
+    Merge {
+        fields: Vec<Field<'a>>,
+        /// Whether it exists, as far as was seen last.
+        is_there: bool,
+    },
     /// It must exist.
     Update(Vec<Field<'a>>),
     /// It must exist; nothing of it is left but its key.
@@ -93,7 +99,7 @@ fn step<'a>(
             return Err(OriginError::new(Fault::Denied, message));
         }
         let effect = match found.take() {
-            None => first_effect(&change),
+            None => first_effect(table, &change),
             Some(step) if (step.table, step.key) == (change.table, change.key) => {
                 next_effect(table, step.effect, &change).ok_or_else(|| malformed(group.lsn))?
             }
@@ -111,8 +117,9 @@ fn step<'a>(
     Ok(found)
 }
 
-fn first_effect<'a>(change: &Change<'a>) -> Effect<'a> {
+fn first_effect<'a>(table: &Table, change: &Change<'a>) -> Effect<'a> {
     match change.op {
+        Op::Insert if table.merges_new => Effect::Merge { fields: fields(change), is_there: false },
         Op::Insert => Effect::Insert(fields(change)),
         Op::Update => Effect::Update(fields(change)),
         Op::Delete | Op::End => Effect::Delete,
@@ -126,12 +133,15 @@ fn next_effect<'a>(table: &Table, effect: Effect<'a>, change: &Change<'a>) -> Op
     };
     Some(match (effect, change.op) {
         (Effect::Insert(earlier), Op::Update) => Effect::Insert(update(earlier)?),
+        (Effect::Merge { fields: earlier, is_there }, Op::Update) => {
+            Effect::Merge { fields: update(earlier)?, is_there }
+        }
         (Effect::Update(earlier), Op::Update) => Effect::Update(update(earlier)?),
         (Effect::Replace(earlier), Op::Update) => Effect::Replace(update(earlier)?),
-        (Effect::Insert(_), Op::Delete) => Effect::Nothing,
+        (Effect::Insert(_) | Effect::Merge { .. }, Op::Delete) => Effect::Nothing,
         (Effect::Update(_) | Effect::Replace(_), Op::Delete) => Effect::Delete,
         (Effect::Delete, Op::Insert) => Effect::Replace(fields(change)),
-        (Effect::Nothing, Op::Insert) => Effect::Insert(fields(change)),
+        (Effect::Nothing, Op::Insert) => first_effect(table, change),
         _ => return None,
     })
 }
@@ -298,6 +308,7 @@ mod tests {
         let show = |step: &Step<'_>| {
             let effect = match &step.effect {
                 Effect::Insert(list) => format!("insert {}", fields(list)),
+                Effect::Merge { fields: list, .. } => format!("merge {}", fields(list)),
                 Effect::Update(list) => format!("update {}", fields(list)),
                 Effect::Replace(list) => format!("replace {}", fields(list)),
                 Effect::Delete => "delete".to_owned(),
@@ -326,6 +337,21 @@ mod tests {
         let groups = ["1 insert s=a", "1 update s=b", "1 delete", "1 insert s=c"];
         let steps = shown(&schema(false), &groups).unwrap();
         assert_eq!(steps, ["1-1 insert =a", "2-2 update =b", "3-3 delete", "4-4 insert =c"]);
+    }
+
+    #[test]
+    fn new_documents_are_merged_where_the_table_says_so() {
+        let mut schema = schema(true);
+        schema.tables[0].merges_new = true;
+        for (group, step) in [
+            ("1 insert s=a", "1-1 merge =a"),
+            ("1 insert 5; 1 update 4", "1-1 merge 9"),
+            ("1 insert s=a; 1 delete", "1-1 nothing"),
+            ("1 insert s=a; 1 delete; 1 insert s=b", "1-1 merge =b"),
+            ("1 delete; 1 insert s=a", "1-1 replace =a"),
+        ] {
+            assert_eq!(shown(&schema, &[group]).unwrap(), [step], "{group}");
+        }
     }
 
     #[test]

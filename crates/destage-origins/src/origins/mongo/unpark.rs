@@ -62,7 +62,7 @@ pub(super) fn unpark(
     let last = groups.last().map_or(first, |group| group.lsn);
     let all = [GroupRef { lsn: last, bytes: &bytes }];
     let step = one_step(schema, &all)?;
-    if let Some(step) = step.filter(|step| step.effect != Effect::Nothing) {
+    if let Some(mut step) = step.filter(|step| step.effect != Effect::Nothing) {
         let table = schema.table(step.table);
         let target = Target { collection: &table.name, id: id(table, step.key)?, first };
         let found = look(connection, ours, &target)?;
@@ -72,7 +72,7 @@ pub(super) fn unpark(
                 check_write(connection, WHAT, &table.name, verb)?;
             }
             begin(connection, ours, &target, parked)?;
-            if let Err(error) = apply(connection, ours, table, &target, &step) {
+            if let Err(error) = apply(connection, ours, table, &target, &mut step) {
                 if error.fault == Fault::Rejected {
                     end(connection, ours.epoch)?;
                 }
@@ -168,16 +168,21 @@ fn apply(
     ours: Ours,
     table: &Table,
     target: &Target<'_>,
-    step: &Step<'_>,
+    step: &mut Step<'_>,
 ) -> Result<(), OriginError> {
-    let Some(verb) = Verb::of(&step.effect) else { return Ok(()) };
-    let mut failed: Option<OriginError> = None;
+    let mut failed: Option<(Verb, OriginError)> = None;
     for _ in 0..LOOKS_MAX {
         let found = look(connection, ours, target)?;
         if found.is_landed {
             return Ok(());
         }
-        if let Some(error) = failed {
+        if let Effect::Merge { is_there, .. } = &mut step.effect {
+            *is_there = found.guard.is_some();
+        }
+        let Some(verb) = Verb::of(&step.effect) else { return Ok(()) };
+        if let Some((sent, error)) = failed.take()
+            && sent == verb
+        {
             return Err(error);
         }
         let place = connection.place();
@@ -206,7 +211,7 @@ fn apply(
         match reply.and_then(|reply| documents_met(WHAT, connection.place(), &reply)) {
             Ok(1) => return Ok(()),
             Ok(_) => {}
-            Err(error) if error.fault == Fault::Rejected => failed = Some(error),
+            Err(error) if error.fault == Fault::Rejected => failed = Some((verb, error)),
             Err(error) => return Err(error),
         }
     }

@@ -110,36 +110,48 @@ impl MongoWriter {
     /// none is left.
     fn run<'a>(&mut self, batch: &Batch<'a>, mut steps: Vec<Step<'a>>) -> Result<u64, Stopped> {
         let Some(first) = steps.first() else { return Ok(0) };
-        let Some(verb) = Verb::of(&first.effect) else { return Ok(0) };
+        if first.effect == Effect::Nothing {
+            return Ok(0);
+        }
         let table = batch.schema.table(first.table);
         let mut before = first.groups.start;
         let mut written = 0;
         let mut refusal: Option<Stopped> = None;
-        let mut failed: Option<OriginError> = None;
-        for _ in 0..LOOKS_MAX {
+        let mut failed: Option<(Verb, OriginError)> = None;
+        'looks: for _ in 0..LOOKS_MAX {
             let judged = self.judged(batch, table, steps, &mut refusal);
             steps = judged.map_err(|error| Stopped { before, error })?;
             let Some(first) = steps.first() else {
                 return refusal.map_or(Ok(written), Err);
             };
             before = first.groups.start;
-            if let Some(error) = failed {
-                // They were sent in order, and this is the first that is not there.
+            if let Some((verb, error)) = failed.take()
+                && Verb::of(&first.effect) == Some(verb)
+            {
+                // They were sent in order, and this is the first that is not there. One that is merged may have turned up
+                // meanwhile, or be gone.
                 return Err(Stopped { before, error });
             }
-            match self.send(batch, table, verb, &steps) {
-                Ok(met) => {
-                    written += met;
-                    if met == steps.len() as u64 || batch.ours.ignored {
-                        return refusal.map_or(Ok(written), Err);
+            let mut rest = &steps[..];
+            while let Some(verb) = rest.first().and_then(|step| Verb::of(&step.effect)) {
+                let is_alike = |step: &&Step<'_>| Verb::of(&step.effect) == Some(verb);
+                let (alike, others) = rest.split_at(rest.iter().take_while(is_alike).count());
+                match self.send(batch, table, verb, alike) {
+                    Ok(met) => {
+                        written += met;
+                        if met != alike.len() as u64 && !batch.ours.ignored {
+                            continue 'looks;
+                        }
                     }
-                    failed = None;
+                    Err(error) if error.fault == Fault::Rejected && !batch.ours.ignored => {
+                        failed = Some((verb, error));
+                        continue 'looks;
+                    }
+                    Err(error) => return Err(Stopped { before, error }),
                 }
-                Err(error) if error.fault == Fault::Rejected && !batch.ours.ignored => {
-                    failed = Some(error);
-                }
-                Err(error) => return Err(Stopped { before, error }),
+                rest = others;
             }
+            return refusal.map_or(Ok(written), Err);
         }
         let message = format!(
             "documents of {} at {} keep changing under the writes to them",
@@ -160,8 +172,11 @@ impl MongoWriter {
         let documents = self.documents(table, &steps, batch.ours)?;
         let verb = steps.first().and_then(|step| Verb::of(&step.effect));
         let mut left = Vec::with_capacity(steps.len());
-        for step in steps {
+        for mut step in steps {
             let found = documents.get(step.key).copied();
+            if let Effect::Merge { is_there, .. } = &mut step.effect {
+                *is_there = found.is_some();
+            }
             match self.judge(batch, table, &step, found)? {
                 Verdict::Landed => {}
                 Verdict::Apply => left.push(step),
@@ -191,7 +206,7 @@ impl MongoWriter {
         let deleted = tombstones.and_then(|known| known.get(step.table, step.key));
         let op = match step.effect {
             Effect::Nothing => return Ok(Verdict::Landed),
-            Effect::Insert(_) => Op::Insert,
+            Effect::Insert(_) | Effect::Merge { .. } => Op::Insert,
             Effect::Delete => Op::Delete,
             Effect::Update(_) | Effect::Replace(_) => Op::Update,
         };
@@ -205,7 +220,7 @@ impl MongoWriter {
                 Verdict::Rest(rest(batch, step, lsn)?)
             }
             (None, _) if deleted.is_some_and(|lsn| lsn >= step.last) => Verdict::Landed,
-            (Some(_), Op::Insert) => Verdict::Refused(format!(
+            (Some(_), Op::Insert) if !table.merges_new => Verdict::Refused(format!(
                 "an insert into {} at {place} met a document with the same _id",
                 table.name
             )),
@@ -213,7 +228,7 @@ impl MongoWriter {
                 let missed = missed(Some((table, op)), 1, 0);
                 Verdict::Refused(format!("failed to {APPLY} at {place}: {missed}"))
             }
-            (Some(_), Op::Update | Op::Delete | Op::End) | (None, Op::Insert) => Verdict::Apply,
+            (Some(_), _) | (None, Op::Insert) => Verdict::Apply,
         })
     }
 
@@ -438,7 +453,10 @@ fn run_length(steps: &[Step<'_>]) -> usize {
 fn size(step: &Step<'_>) -> usize {
     use super::steps::Value;
     let fields = match &step.effect {
-        Effect::Insert(fields) | Effect::Update(fields) | Effect::Replace(fields) => &fields[..],
+        Effect::Insert(fields)
+        | Effect::Merge { fields, .. }
+        | Effect::Update(fields)
+        | Effect::Replace(fields) => &fields[..],
         Effect::Delete | Effect::Nothing => &[],
     };
     let value = |value: &Value<'_>| match value {

@@ -51,6 +51,12 @@ fn without_values(code: u16, message: &str) -> String {
         }
         1062 => names("duplicate entry", " for key "),
         1292 | 1366 | 1411 => names("incorrect value", " for column "),
+        // Rows that are merged, see `on_duplicate`.
+        1242 => {
+            "a new row has the unique values of a row with another primary key, or a query found several rows where it may \
+             find one"
+                .to_owned()
+        }
         1644 => "a trigger refused it".to_owned(),
         _ => "the row or a value in it was refused".to_owned(),
     }
@@ -70,9 +76,9 @@ pub(super) const READ_ONLY_TRANSACTION: u16 = 1792;
 fn fault(code: u16, state: &str) -> Fault {
     match code {
         // A field without default, a value cut or unfit for the column's character set, a row too large, a SIGNAL, a value
-        // beyond every partition, JSON that is none.
-        1118 | 1139 | 1153 | 1265 | 1267 | 1270 | 1271 | 1364 | 1366 | 1411 | 1526 | 1644
-        | 1748 | 3140 | 4038 => Fault::Rejected,
+        // beyond every partition, JSON that is none, several rows for one.
+        1118 | 1139 | 1153 | 1242 | 1265 | 1267 | 1270 | 1271 | 1364 | 1366 | 1411 | 1526
+        | 1644 | 1748 | 3140 | 4038 => Fault::Rejected,
         // Files, memory, disk, connections, locks, deadlocks, shutdown, interruption, a definition changed meanwhile, the
         // engine's own trouble, a primary that became a replica.
         1..=40

@@ -6,7 +6,7 @@ use super::statements::push_matches;
 use super::tables::{self, WATERMARKS};
 use crate::cells;
 use crate::contract::{
-    EndedAsk, EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks,
+    EndedAsk, EndedKeys, Keys, NextKeys, OriginError, Range, Reader, Snapshot, Watermarks,
 };
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::bound::Bound;
@@ -200,7 +200,7 @@ impl Reader for MysqlReader {
         self.run_query(query, values, limit)
     }
 
-    fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
+    fn next_keys(&mut self, table: &Table, count: u32) -> Result<NextKeys, OriginError> {
         let what = format!("reserve keys of {}", table.name);
         let Some(key) = table.generated_key.map(|column| &table.columns[column]) else {
             let message = format!("table {} has no AUTO_INCREMENT key", table.name);
@@ -213,9 +213,10 @@ impl Reader for MysqlReader {
             return Err(OriginError::new(Fault::Denied, message));
         }
         if count == 0 {
-            return Ok(Vec::new());
+            return Ok(NextKeys::default());
         }
-        self.reserve(&what, table, key, count)
+        // Each was inserted, behind the greatest one.
+        self.reserve(&what, table, key, count).map(|keys| NextKeys { keys, are_new: true })
     }
 }
 

@@ -76,16 +76,23 @@ fn push_inserts<'a>(
     let columns: Vec<&Column> = table.key().iter().chain(given).collect();
     let names = crate::origins::quote::join(columns.iter().map(|c| &c.sql_name), ", ");
     let head = format!("INSERT INTO {} ({names}) VALUES ", table.sql_name);
+    let tail = if table.merges_new { on_duplicate(table, bucket) } else { String::new() };
     let bytes_max = bytes_max.min(INSERT_BYTES_MAX);
+    let close = |mut open: Statement<'a>| {
+        open.sql.push_str(&tail);
+        // A row that is merged counts as two, or as one that was alike before.
+        open.rows = if table.merges_new { ANY } else { open.rows };
+        open
+    };
     let mut open = Statement { sql: head.clone(), rows: 0, target: Some((table, Op::Insert)) };
     let mut values = String::new();
     for row in 0..bucket.len() {
         values.clear();
         let cells = cells::Reader::new(bucket.key(row)).chain(bucket.values(row));
         push_list(&mut values, cells, &columns)?;
-        if open.rows > 0 && open.sql.len() + values.len() + 1 > bytes_max {
-            let next = Statement { sql: head.clone(), ..open };
-            out.push(std::mem::replace(&mut open, Statement { rows: 0, ..next }));
+        if open.rows > 0 && open.sql.len() + values.len() + tail.len() + 1 > bytes_max {
+            let next = Statement { sql: head.clone(), rows: 0, ..open };
+            out.push(close(std::mem::replace(&mut open, next)));
         }
         if open.rows > 0 {
             open.sql.push(',');
@@ -93,8 +100,26 @@ fn push_inserts<'a>(
         open.sql.push_str(&values);
         open.rows += 1;
     }
-    out.push(open);
+    out.push(close(open));
     Ok(())
+}
+
+/// What becomes of new rows that are merged with what they meet. MariaDB merges by any unique index. So a row that was found
+/// by another one than the primary key has the statement fail: its key is not the new row's, and the query that is evaluated
+/// then alone has two rows where one may be. (To assign NULL to the key fails in most tables, and makes it 0 in one with
+/// AUTO_INCREMENT.)
+fn on_duplicate(table: &Table, bucket: &Bucket<'_>) -> String {
+    let equal = |column: &Column| format!("{0} = VALUES({0})", column.sql_name);
+    let is_same = crate::origins::quote::join(table.key().iter().map(equal), " AND ");
+    let key = &table.columns[0].sql_name;
+    let mut sql = format!(
+        " ON DUPLICATE KEY UPDATE {key} = IF(({is_same}) OR (SELECT 1 UNION ALL SELECT 2) = 1, {key}, {key})"
+    );
+    for target in &bucket.columns {
+        let name = &table.columns[usize::from(target.column)].sql_name;
+        sql.push_str(&format!(", {name} = VALUES({name})"));
+    }
+    sql
 }
 
 fn push_list<'c>(

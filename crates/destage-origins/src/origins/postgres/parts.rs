@@ -17,7 +17,6 @@ use super::statements::{bucket_params, bucket_sql};
 use super::transaction::{End, Marker, Step, Transaction};
 use super::wire::Param;
 use super::writer::PostgresWriter;
-use crate::change::Op;
 use crate::contract::{Applied, GroupRef, Mark, OriginError, WriteClaim};
 use crate::origins::ledger::{Database, applied};
 use crate::plan::{self, Bucket, Plan, plan};
@@ -323,8 +322,7 @@ pub(super) async fn step<'s>(
     Ok(Step {
         statement,
         params: bucket_params(table, bucket, rows)?,
-        // Of rows that end nobody knows how many are left to delete.
-        rows: (bucket.op != Op::End).then_some(rows.len() as u64),
+        rows: bucket.meets_all(table).then_some(rows.len() as u64),
         check_after: bucket.check_after,
         target: Some((table, bucket.op)),
     })

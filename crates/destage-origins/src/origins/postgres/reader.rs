@@ -6,7 +6,7 @@ use super::tables::WATERMARKS;
 use super::wire::{Array, Form, Param, Raw, casted, push_read, refs, selected};
 use crate::cells;
 use crate::contract::{
-    EndedAsk, EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks,
+    EndedAsk, EndedKeys, Keys, NextKeys, OriginError, Range, Reader, Snapshot, Watermarks,
 };
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::bound::Bound;
@@ -177,7 +177,7 @@ impl Reader for PostgresReader {
         self.run_query(query, values, limit)
     }
 
-    fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
+    fn next_keys(&mut self, table: &Table, count: u32) -> Result<NextKeys, OriginError> {
         let Some(column) = table.generated_key else {
             let message = format!("table {} has no key column with a sequence", table.name);
             return Err(OriginError::new(Fault::Denied, message));
@@ -193,14 +193,29 @@ impl Reader for PostgresReader {
     ) -> Result<Vec<i64>, OriginError> {
         let what = format!("reserve keys of {}", table.name);
         let (name, count) = (&table.columns[column].name, i64::from(count));
-        let sql = "SELECT nextval(s.name) FROM \
-             (SELECT pg_get_serial_sequence($1, $2)::regclass AS name) s, generate_series(1, $3)";
+        // The greatest key is that of the time before: a row of an earlier number that comes later is none of these. Of a key
+        // of several columns an index may not find it.
+        let greatest = match table.key_len {
+            1 => format!("SELECT max({}) FROM {}", table.columns[column].sql_name, table.sql_name),
+            _ => "SELECT NULL".to_owned(),
+        };
+        let sql = format!(
+            "SELECT nextval(s.name), ({greatest})::int8 FROM \
+             (SELECT pg_get_serial_sequence($1, $2)::regclass AS name) s, generate_series(1, $3)"
+        );
         let types = [Type::TEXT, Type::TEXT, Type::INT8];
-        let statement = self.connection.prepared(&what, sql, &types)?;
+        let statement = self.connection.prepared(&what, &sql, &types)?;
         let rows = self.connection.run(&what, async |client| {
             client.query(&statement, &[&table.sql_name, name, &count]).await
         })?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        let mut next =
+            NextKeys { keys: Vec::with_capacity(rows.len()), are_new: table.key_len == 1 };
+        for row in &rows {
+            let (key, greatest): (i64, Option<i64>) = (row.get(0), row.get(1));
+            next.keys.push(key);
+            next.are_new &= greatest.is_none_or(|greatest| key > greatest);
+        }
+        Ok(next)
     }
 }
 

@@ -4,6 +4,7 @@ use super::wire::{Array, Form, Param, casted};
 use crate::cells;
 use crate::change::Op;
 use crate::contract::OriginError;
+use crate::origins::quote::on_conflict;
 use crate::plan::{Bucket, Target};
 use crate::schema::{Column, Table};
 use crate::ttl::least_number;
@@ -70,10 +71,11 @@ fn insert_sql(table: &Table, bucket: &Bucket<'_>, source: &str) -> String {
         values.push(casted(&format!("v.c{at}"), column));
     }
     format!(
-        "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {source}",
+        "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {source}{}",
         table.sql_name,
         columns.join(", "),
-        values.join(", ")
+        values.join(", "),
+        on_conflict(table, bucket)
     )
 }
 

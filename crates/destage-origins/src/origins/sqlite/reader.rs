@@ -5,7 +5,7 @@ use super::turns::Turns;
 use super::{ended, query, tables, types};
 use crate::cells::{self, Cell};
 use crate::contract::{
-    EndedAsk, EndedKeys, Keys, OriginError, Range, Reader, Snapshot, Watermarks,
+    EndedAsk, EndedKeys, Keys, NextKeys, OriginError, Range, Reader, Snapshot, Watermarks,
 };
 use crate::derived::{Answer, Query, Statement, Uses};
 use crate::origins::quote::join;
@@ -137,7 +137,7 @@ impl Reader for SqliteReader {
         self.read(|connection| query::run(connection, query, values, limit))
     }
 
-    fn next_keys(&mut self, table: &Table, count: u32) -> Result<Vec<i64>, OriginError> {
+    fn next_keys(&mut self, table: &Table, count: u32) -> Result<NextKeys, OriginError> {
         let Some(key) = table.generated_key else {
             return Err(refused(format!(
                 "table {} has no INTEGER PRIMARY KEY to take numbers from: choose the keys yourself",
@@ -149,7 +149,12 @@ impl Reader for SqliteReader {
         tables::write(&self.connection, |connection| {
             let first = reserve(connection, table, column, count)
                 .map_err(|e| classify(&e, &format!("cannot reserve keys of {}", table.name)))?;
-            first.map(|first| (first..first + i64::from(count)).collect()).ok_or_else(|| {
+            // SQLite gives another program's rows the same numbers.
+            let next = |first| NextKeys {
+                keys: (first..first + i64::from(count)).collect(),
+                are_new: false,
+            };
+            first.map(next).ok_or_else(|| {
                 refused(format!(
                     "the keys of table {} are used up: its largest is the largest integer",
                     table.name

@@ -14,7 +14,7 @@ use crate::origins::bound::{Bound, exceeded};
 use crate::origins::ledger::{
     self, Database, Dialect, End, Field, Transaction, Value, push_number,
 };
-use crate::origins::quote::{join, shown_key};
+use crate::origins::quote::{join, on_conflict, shown_key};
 use crate::plan::{Bucket, Plan, Raw, Step};
 use crate::schema::{Schema, Table};
 use crate::value::ColumnType;
@@ -265,7 +265,7 @@ fn write_row(
     row: usize,
 ) -> Result<(), OriginError> {
     let changed = execute_row(statement, table, bucket, row);
-    if matches!((&changed, bucket.op), (Ok(1), _) | (Ok(0), Op::End)) {
+    if matches!(&changed, Ok(1)) || matches!(&changed, Ok(0) if !bucket.meets_all(table)) {
         return Ok(());
     }
     let key = shown_key(bucket.key(row));
@@ -318,7 +318,10 @@ fn statement_text(table: &Table, bucket: &Bucket<'_>) -> String {
             let given = bucket.columns.iter().map(|t| &column(t.column).sql_name);
             let columns = join(given.chain(table.key().iter().map(|c| &c.sql_name)), ", ");
             let places = join((1..=width + table.key_len).map(|i| format!("?{i}")), ", ");
-            format!("INSERT INTO {name} ({columns}) VALUES ({places})")
+            format!(
+                "INSERT INTO {name} ({columns}) VALUES ({places}){}",
+                on_conflict(table, bucket)
+            )
         }
         Op::Delete => format!("DELETE FROM {name} WHERE {}", key_condition(table, 1)),
         Op::End => {

@@ -97,8 +97,8 @@ fn new_keys_are_reserved_and_never_handed_out_twice() {
     );
     let mut claimed = Claimed::before(&database.origin());
     let table = claimed.table("t").clone();
-    let first = claimed.reader.next_keys(&table, 3).unwrap();
-    let second = claimed.reader.next_keys(&table, 2).unwrap();
+    let first = claimed.reader.next_keys(&table, 3).unwrap().keys;
+    let second = claimed.reader.next_keys(&table, 2).unwrap().keys;
     assert_eq!((first, second), (vec![8, 9, 10], vec![11, 12]));
     // An insert of another program does not get one of them either, and nothing is left in the table.
     database.sql("INSERT INTO t (w, n, p) VALUES ('y', 9, 1)");

@@ -293,3 +293,39 @@ fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
     claimed.apply(&[group]).unwrap();
     assert_eq!(database.text("SELECT n FROM t").as_deref(), Some("2"));
 }
+
+/// MariaDB merges by any unique index, and the key of a row that it found by another one would be lost.
+#[test]
+fn a_new_row_is_merged_by_its_primary_key_alone() {
+    let Some(database) = Database::open("write_merged") else { return };
+    database.sql(
+        "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, u varchar(9) UNIQUE, v varchar(9));
+         INSERT INTO t VALUES (1, 'a', 'old'), (2, 'b', 'old');
+         CREATE TABLE two (a varchar(9), b int, u int UNIQUE, v int, PRIMARY KEY (a, b));
+         INSERT INTO two VALUES ('x', 1, 10, 1), ('x', 2, 20, 1)",
+    );
+    let mut claimed = Claimed::before(&database.origin());
+    claimed.schema.tables.iter_mut().for_each(|table| table.merges_new = true);
+    let (t, two) = (claimed.table("t").clone(), claimed.table("two").clone());
+    let make = |id: &str, u: &str| {
+        change(&t, Op::Insert, &[id], &[("u", Some(u)), ("v", Some("new"))], &[])
+    };
+    // All rows of one statement: a new one, one that is there, and one that has the value of another.
+    let refused = claimed.apply(&[make("3", "c"), make("1", "a"), make("4", "b")]).unwrap_err();
+    assert_eq!(refused.fault, Fault::Rejected);
+    assert!(refused.message.contains("another primary key [1242"), "{refused:?}");
+    let refused = claimed.apply(&[make("1", "b")]).unwrap_err();
+    assert!(refused.fault == Fault::Rejected && refused.message.contains("1062"), "{refused:?}");
+    claimed.apply(&[make("3", "c"), make("1", "a")]).unwrap();
+    claimed.apply(&[change(&t, Op::Insert, &["2"], &[], &[])]).unwrap();
+    let all = "SELECT group_concat(concat_ws(' ', id, u, v) ORDER BY id) FROM t";
+    assert_eq!(database.text(all).as_deref(), Some("1 a new,2 b old,3 c new"));
+    let make = |b: &str, u: &str| {
+        change(&two, Op::Insert, &["x", b], &[("u", Some(u)), ("v", Some("2"))], &[])
+    };
+    let refused = claimed.apply(&[make("3", "20")]).unwrap_err();
+    assert_eq!(refused.fault, Fault::Rejected);
+    claimed.apply(&[make("2", "20"), make("3", "30")]).unwrap();
+    let all = "SELECT group_concat(concat_ws(' ', a, b, u, v) ORDER BY b) FROM two";
+    assert_eq!(database.text(all).as_deref(), Some("x 1 10 1,x 2 20 2,x 3 30 2"));
+}

@@ -106,8 +106,8 @@ fn new_keys_come_from_the_sequence() {
     );
     let mut claimed = Claimed::before(&database.origin());
     let tables = claimed.schema.clone();
-    assert_eq!(claimed.reader.next_keys(tables.find(b"a").unwrap(), 3).unwrap(), [5, 6, 7]);
-    assert_eq!(claimed.reader.next_keys(tables.find(b"B;b").unwrap(), 1).unwrap(), [1]);
+    assert_eq!(claimed.reader.next_keys(tables.find(b"a").unwrap(), 3).unwrap().keys, [5, 6, 7]);
+    assert_eq!(claimed.reader.next_keys(tables.find(b"B;b").unwrap(), 1).unwrap().keys, [1]);
     let error = claimed.reader.next_keys(tables.find(b"c").unwrap(), 1).unwrap_err();
     assert_eq!(error.fault, Fault::Denied);
 }

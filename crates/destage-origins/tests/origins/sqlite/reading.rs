@@ -117,10 +117,10 @@ fn scans_page_in_key_order_and_keys_are_handed_out_once() {
     assert_eq!(seen, expected.map(|k| key(&k).into_boxed_slice()));
 
     let n = shop.schema.find(b"n").unwrap().clone();
-    assert_eq!(shop.reader.next_keys(&n, 3).unwrap(), [42, 43, 44]);
-    assert_eq!(shop.reader.next_keys(&n, 1).unwrap(), [45]);
+    assert_eq!(shop.reader.next_keys(&n, 3).unwrap().keys, [42, 43, 44]);
+    assert_eq!(shop.reader.next_keys(&n, 1).unwrap().keys, [45]);
     shop.sql().execute("INSERT INTO n VALUES (100)", []).unwrap();
-    assert_eq!(shop.reader.next_keys(&n, 1).unwrap(), [101]);
+    assert_eq!(shop.reader.next_keys(&n, 1).unwrap().keys, [101]);
     assert_eq!(shop.reader.next_keys(&table, 1).unwrap_err().fault, Fault::Denied);
     shop.sql().execute("INSERT INTO n VALUES (9223372036854775807)", []).unwrap();
     assert!(shop.reader.next_keys(&n, 1).unwrap_err().message.contains("used up"));
