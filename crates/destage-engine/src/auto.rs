@@ -2,10 +2,10 @@
 //!
 //! Two settings decide how much of what is written twice reaches the origin once, and no promise rests on either: `linger` and
 //! the groups of a batch. [`Auto`] is told at each look what the server has counted, and answers with another value of one of
-//! them, or with nothing. It works in periods. One period measures what is in force. The next one tries one step, twice or half
-//! of one setting. What the step was to make less must have become less by a margin, under the same load and without a new limit
-//! reached; then it is kept, else it is taken back. Whoever changes the policy by hand is right: the trial ends, and what the
-//! user set is what [`Auto`] returns to from then on.
+//! them, or with nothing. It works in periods. One period measures what is in force. The next one tries one step: twice one
+//! setting, or half of it, and further after a step that did nothing. What the step was to make less must have become less by a
+//! margin, under the same load and without a new limit reached; then it is kept, else it is taken back. Whoever changes the
+//! policy by hand is right: the trial ends, and what the user set is what [`Auto`] returns to from then on.
 //!
 //! - *The contract.* A change is the policy in force with one of the two settings replaced, so nothing else can change. `linger`
 //!   stays within its range, and below a quarter of `D` whatever the range says; the core hurries what is about to miss `D`
@@ -36,6 +36,8 @@ pub const ATTEMPTS: u8 = 3;
 pub const SPACING_MIN: u64 = 32;
 /// Nor later than so many.
 const SPACING_MAX: u64 = 512;
+/// A step goes so many times as far, and the next attempt after one that was not kept twice that.
+const FACTOR: u64 = 2;
 /// A look comes so often within a period.
 const LOOKS: u64 = 5;
 /// A period without enough writes goes on for at most so many of its lengths.
@@ -225,10 +227,10 @@ impl Auto {
     /// knob, a way there and back for each step that was not kept, and one way back where a limit is met.
     pub fn changes_max(&self) -> u64 {
         let ranges = self.settings.ranges.within(&self.seen, self.base);
-        let steps = |&(knob, direction): &(Knob, Direction)| {
+        let steps = |&step: &(Knob, Direction)| {
             let mut knobs = self.base;
             let next = |knobs: &mut Knobs| {
-                *knobs = ranges.step(*knobs, knob, direction)?;
+                *knobs = ranges.step(*knobs, step, FACTOR)?;
                 Some(())
             };
             core::iter::from_fn(|| next(&mut knobs)).count() as u64
@@ -323,12 +325,15 @@ impl Auto {
         }
         let ranges = self.settings.ranges.within(policy, self.base);
         let from = Knobs::of(policy);
-        let (knob, direction, to) =
-            self.settings.goal.steps().iter().find_map(|&(knob, direction)| {
-                let is_open = self.directions[knob as usize].is_open(direction);
-                let to = ranges.step(from, knob, direction)?;
-                (is_open && measure.is_felt(knob, from)).then_some((knob, direction, to))
-            })?;
+        let (knob, direction, to) = self.settings.goal.steps().iter().find_map(|&step| {
+            let (knob, direction) = step;
+            let known = &self.directions[knob as usize];
+            // What did nothing may do so because it was too little.
+            let factor = FACTOR << known.failed[direction as usize];
+            let to = ranges.step(from, step, factor)?;
+            (known.is_open(direction) && measure.is_felt(knob, from))
+                .then_some((knob, direction, to))
+        })?;
         self.trial = Some(Trial { knob, direction, from, before: measure });
         Some(self.set(now, policy, to, Verdict::Tried, Reason::Measured(measure.score)))
     }

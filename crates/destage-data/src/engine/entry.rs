@@ -35,6 +35,7 @@ impl Engine {
         self.keep_tokens();
         self.look_for_ended();
         self.read_keys();
+        self.look_at_auto();
         self.core.handle(self.now, Input::Tick);
         if let Some(job) = self.domains.move_mark(self.now, self.core.decided()) {
             self.jobs.push(job);

@@ -19,9 +19,9 @@ impl Knob {
 /// A direction of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Twice.
+    /// To more.
     Up,
-    /// Half.
+    /// To less.
     Down,
 }
 
@@ -100,13 +100,18 @@ impl Ranges {
 }
 
 impl Bounds {
-    /// One step on; nothing where that would leave the range.
-    pub(super) fn step(&self, from: Knobs, knob: Knob, direction: Direction) -> Option<Knobs> {
+    /// On by this factor, or to the end of the range; nothing at the end.
+    pub(super) fn step(
+        &self,
+        from: Knobs,
+        (knob, direction): (Knob, Direction),
+        factor: u64,
+    ) -> Option<Knobs> {
         let (low, high) = self.0[knob as usize];
         let value = from.get(knob);
         let next = match direction {
-            Direction::Up => value.saturating_mul(2).max(low.max(1)).min(high),
-            Direction::Down => (value / 2).min(high).max(low),
+            Direction::Up => value.saturating_mul(factor).max(low.max(1)).min(high),
+            Direction::Down => (value / factor).min(high).max(low),
         };
         let is_on = match direction {
             Direction::Up => next > value,
