@@ -5,6 +5,7 @@ use crate::origin::NbdOptions;
 use destage_core::{Policy, Span};
 use destage_engine::{journal_limit, set_dirty_limit};
 use destage_record::RecordSettings;
+use destage_runtime::auto::AutoOptions;
 use destage_runtime::sockets::Listen;
 use destage_runtime::tls::ServerFiles;
 use destage_runtime::units::Size;
@@ -91,6 +92,8 @@ pub struct VolumeSettings {
     pub log_bytes: Option<u64>,
     /// The policy. `commit` is what the engine commits by even if nobody asks.
     pub policy: Policy,
+    /// Settings of the policy that are tried out while the server runs.
+    pub auto: AutoOptions,
     /// The most dirty bytes, of which a share is one of the log; `None` for a quarter of it.
     pub dirty_limit: Option<Size>,
     /// Whether only FLUSH and FUA promise durability (`d = flush`).
@@ -167,6 +170,10 @@ impl UnsafeFlags {
         if destage_engine::CONTROLS { self } else { Self::default() }
     }
 }
+
+/// Why a volume does not try out settings.
+pub const AUTO_IN_GROUP: &str =
+    "--auto does not go with --group: the volumes of a consistency group are destaged together";
 
 /// The size of a new cache unless told: 4 GiB.
 pub const CACHE_BYTES: u64 = destage_engine::defaults::volume::CACHE_BYTES;

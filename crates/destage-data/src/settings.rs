@@ -7,6 +7,7 @@ use destage_core::{Policy, Span};
 pub use destage_origins::settings::{DocumentSettings, DomainSettings, TableSettings};
 use destage_record::RecordSettings;
 pub use destage_replicas_redis::Places;
+use destage_runtime::auto::AutoOptions;
 pub use destage_runtime::commit_ring::DEPTH_MAX;
 use destage_runtime::sockets::Listen;
 use destage_runtime::tls::ServerFiles;
@@ -32,6 +33,8 @@ pub struct Settings {
     pub origin: Option<String>,
     /// The policy, validated.
     pub policy: Policy,
+    /// Settings of the policy that are tried out while the server runs.
+    pub auto: AutoOptions,
     /// The servers that hold the buffered writes, if any do.
     pub replicas: Option<ReplicaSettings>,
     /// Go on with a journal that is one copy of a log on other servers, without them.
@@ -217,6 +220,7 @@ impl Default for Settings {
             data: "destage-data".into(),
             origin: None,
             policy: Policy::default(),
+            auto: AutoOptions::default(),
             replicas: None,
             journal_alone: false,
             journal_depth: None,

@@ -17,6 +17,7 @@ extern crate alloc;
 /// Whether this build lets tests switch off what promises rest on, to show that they would notice. Never in what ships.
 pub const CONTROLS: bool = cfg!(feature = "controls");
 
+pub mod auto;
 mod commit;
 mod decide;
 pub mod defaults;

@@ -80,6 +80,11 @@ impl Latency {
         self.window.record(now, latency.as_nanos(), n);
     }
 
+    /// Since the start: how many there were, and what they took together, nanoseconds.
+    pub fn totals(&self) -> (u64, u128) {
+        (self.count, self.sum)
+    }
+
     /// The distribution as of `now`.
     pub fn summary(&mut self, now: Time) -> Latencies {
         let recent = self.window.merged(now);

@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod auth;
+pub mod auto;
 pub mod child;
 pub mod clock;
 pub mod commit;

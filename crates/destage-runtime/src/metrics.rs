@@ -284,7 +284,7 @@ pub const SYNC_LATENCY: LatencyMetric = LatencyMetric {
 
 /// Every metric without labels that any front end may have.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 58] = [
+pub const CATALOGUE: [Metric; 61] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -324,6 +324,9 @@ pub const CATALOGUE: [Metric; 58] = [
     c("destage_destaged_rows_total", "Rows that batches wrote at the origin", |r| r.destage.rows_total as f64),
     co("destage_rejected_groups_total", "Groups rejected by the origin", |r| r.destage.rejected_total.map(|n| n as f64)),
     go("destage_parked_groups", "Groups parked at the origin now", |r| r.destage.parked_groups.map(|n| n as f64)),
+    co("destage_auto_changes_total", "Changes of a setting by --auto since it was switched on", |r| r.auto.as_ref().map(|auto| auto.changes_total as f64)),
+    co("destage_auto_kept_total", "Steps that --auto has kept", |r| r.auto.as_ref().map(|auto| auto.kept_total as f64)),
+    co("destage_auto_went_back_total", "Times that --auto has gone back to what was before", |r| r.auto.as_ref().map(|auto| auto.went_back_total as f64)),
     g("destage_destage_groups_per_second", "Measured destage rate", |r| r.destage.groups_per_second),
     g("destage_batch_groups_mean", "Mean groups per batch over the last minutes", |r| r.destage.batch_groups.mean),
     g("destage_coalescing_ratio", "Changes per row written; NaN before the first batch", |r| r.destage.coalescing_ratio.unwrap_or(f64::NAN)),
@@ -391,6 +394,7 @@ mod tests {
         (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
         (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));
         (report.memory.rows_bytes, report.memory.index_bytes) = (Some(0), Some(0));
+        report.auto = Some(crate::status::AutoReport::default());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a running front end reports about itself: one value for the table, JSON, `INFO` and metrics.
 
 mod absent;
+mod auto;
 mod domains;
 mod ended;
 mod mount;
@@ -16,6 +17,7 @@ use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
 
 pub use absent::{AbsentReport, AbsentTable};
+pub use auto::AutoReport;
 pub use domains::{DomainReport, HaltReport};
 pub use ended::EndedReport;
 pub use mount::MountReport;
@@ -76,6 +78,9 @@ pub struct Report {
     /// What is known of rows that the origin does not have; absent where nothing is to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absent: Option<AbsentReport>,
+    /// Settings that are tried out (`--auto`); absent while that is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto: Option<AutoReport>,
     /// A mounted folder; absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<MountReport>,
@@ -113,6 +118,9 @@ pub struct VolumeReport {
     pub policy_name: String,
     /// `d` as the user gave it: an interval, or `flush`.
     pub commit: String,
+    /// Settings that are tried out (`--auto`); absent while that is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto: Option<AutoReport>,
     /// Bytes.
     pub size_bytes: u64,
     /// The origin.

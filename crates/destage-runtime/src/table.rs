@@ -2,10 +2,12 @@
 
 use crate::human::{bytes, count, percent, seconds};
 use crate::status::{
-    AbsentReport, AbsentTable, DerivedReport, InvalidationReport, Latencies, MountReport,
-    OnceReport, PolicyReport, ReplicasReport, Report, RequestsReport, TrackingReport, VolumeReport,
+    AbsentReport, AbsentTable, AutoReport, DerivedReport, InvalidationReport, Latencies,
+    MountReport, OnceReport, PolicyReport, ReplicasReport, Report, RequestsReport, TrackingReport,
+    VolumeReport,
 };
 use crate::units::Interval;
+use destage_core::Span;
 use std::fmt::Write;
 
 type Rows = Vec<(&'static str, String)>;
@@ -37,6 +39,12 @@ pub(crate) fn render(report: &Report) -> String {
     for (title, rows) in sections {
         let _ = writeln!(out, "\n{title}");
         for (label, value) in rows {
+            let _ = writeln!(out, "  {label:<24} {value}");
+        }
+    }
+    if let Some(auto) = report.auto.as_ref().filter(|_| report.volumes.is_empty()) {
+        let _ = writeln!(out, "\nauto");
+        for (label, value) in self::auto(auto) {
             let _ = writeln!(out, "  {label:<24} {value}");
         }
     }
@@ -111,6 +119,22 @@ pub(crate) fn render(report: &Report) -> String {
         }
     }
     out
+}
+
+fn auto(auto: &AutoReport) -> Rows {
+    let done = format!(
+        "{}, {} steps kept, {} times back",
+        count(auto.changes_total),
+        count(auto.kept_total),
+        count(auto.went_back_total)
+    );
+    let user = Interval(Span::from_nanos((auto.user_linger_seconds * 1e9).round() as u64));
+    vec![
+        ("auto", format!("{}, {}", auto.goal, auto.state)),
+        ("set by the user", format!("linger {user}, batch {}", auto.user_batch_groups)),
+        ("changes", done),
+        ("last", auto.last.clone().unwrap_or_else(|| "none yet".into())),
+    ]
 }
 
 fn derived(derived: &DerivedReport) -> Rows {
@@ -258,6 +282,7 @@ fn volume(v: &VolumeReport) -> Rows {
         ("destage latency", latency(&v.destage_latency)),
         ("sync latency", latency(&v.fsync_latency)),
     ];
+    rows.extend(v.auto.iter().flat_map(auto));
     rows.extend(v.requests.iter().filter(|asked| asked.requests_total > 0).map(requests));
     if v.cache_errors_total > 0 {
         rows.push(("cache errors", count(v.cache_errors_total)));

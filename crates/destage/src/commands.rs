@@ -13,7 +13,7 @@ pub(crate) struct PolicyArgs {
     admin: AdminArgs,
 
     /// The new policy (write-back, write-through, write-around) and parts of it as PART=VALUE, with the parts when, commit,
-    /// read-priority, staleness, at-limit, dirty-limit, cache-size, journal-size, batch, linger, on-reject, parked-per-minute:
+    /// read-priority, staleness, at-limit, dirty-limit, cache-size, journal-size, batch, linger, on-reject, parked-per-minute, auto:
     /// 'destage policy write-back when=periodic:10s'.
     /// Without any, the policy in force is shown.
     #[arg(value_name = "CHANGE")]

@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) type Texts = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The keys that a running server takes, by the command `policy`.
-const LIVE: [&str; 14] = [
+const LIVE: [&str; 15] = [
     "policy",
     "order",
     "when",
@@ -24,6 +24,7 @@ const LIVE: [&str; 14] = [
     "on-reject",
     "parked-per-minute",
     "bypass-sequential",
+    "auto",
 ];
 
 /// Reads the file again at each call. `read` gives what is in force by flags, environment and file.

@@ -120,6 +120,8 @@ fn example(name: &str) -> Option<&'static str> {
         "replicas" => "redis://:password@a:6379,redis://:password@b:6379,redis://:password@c:6379",
         "journal" => "replicas",
         "advertise" => "cache.internal:6380",
+        "auto-linger" => "1ms..500ms",
+        "auto-batch" => "1000..16000",
         "admin-host" => "cache.internal",
         "change-origin" => "FROM=TO",
         "record" => "/var/lib/destage/recording",

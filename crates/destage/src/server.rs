@@ -1,10 +1,13 @@
 //! What the command lines of all servers share: flags, and the rules about negative controls.
 
 use crate::error::CliError;
-use crate::values::bytes;
+use crate::values::{bytes, interval};
 use clap::Args;
+use destage_core::Span;
+use destage_engine::auto::{Goal, PERIOD, Ranges};
 use destage_record::RecordSettings;
-use destage_runtime::units::Bytes;
+use destage_runtime::auto::{AutoOptions, parse_goal};
+use destage_runtime::units::{Bytes, Interval};
 use std::path::PathBuf;
 
 /// The flags of a recording.
@@ -25,6 +28,63 @@ impl RecordArgs {
     pub(crate) fn settings(self) -> Option<RecordSettings> {
         let bytes_max = self.record_size.get();
         self.record.map(|path| RecordSettings { path, bytes_max })
+    }
+}
+
+/// The flags of settings that the server tries out by itself.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct AutoArgs {
+    /// Let the server try other values of --linger (with 'serve' also of --batch) and keep what helps: so that the origin writes
+    /// less (writes), or acknowledgements take less (latency). Nothing else of the policy changes. off, writes or latency.
+    #[arg(long, default_value = "off", value_parser = goal, value_name = "GOAL")]
+    auto: GoalWord,
+
+    /// The values of --linger that --auto may try, MIN..MAX. 1ms..1s unless told, and at most a quarter of D in any case.
+    #[arg(long, value_parser = linger_range, value_name = "RANGE")]
+    auto_linger: Option<LingerRange>,
+
+    /// How long --auto measures one setting before it decides. 1s to 1h.
+    #[arg(long, default_value_t = Interval(PERIOD), value_parser = |s: &str| interval(s, "1s", "1h"), value_name = "TIME")]
+    auto_period: Interval,
+}
+
+/// A goal, or none.
+#[derive(Clone, Copy, Debug)]
+struct GoalWord(Option<Goal>);
+
+#[derive(Clone, Copy, Debug)]
+struct LingerRange(Span, Span);
+
+fn goal(text: &str) -> Result<GoalWord, String> {
+    parse_goal(text).map(GoalWord)
+}
+
+fn linger_range(text: &str) -> Result<LingerRange, String> {
+    let (low, high) = range(text, "1ms..500ms", |end| interval(end, "0", "1s"))?;
+    Ok(LingerRange(low.span(), high.span()))
+}
+
+/// `MIN..MAX`, both included.
+pub(crate) fn range<T: PartialOrd>(
+    text: &str,
+    example: &str,
+    end: impl Fn(&str) -> Result<T, String>,
+) -> Result<(T, T), String> {
+    let form = || format!("write MIN..MAX, such as {example}");
+    let (low, high) = text.split_once("..").ok_or_else(form)?;
+    let (low, high) = (end(low)?, end(high)?);
+    if low <= high { Ok((low, high)) } else { Err(form()) }
+}
+
+impl AutoArgs {
+    /// What is to be tried, with the groups of a batch in this range.
+    pub(crate) fn options(self, batch: Option<(u32, u32)>) -> AutoOptions {
+        let linger = self.auto_linger.map(|LingerRange(low, high)| (low, high));
+        AutoOptions {
+            goal: self.auto.0,
+            ranges: Ranges { linger, batch },
+            period: self.auto_period.span(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The documentation against the code: promises have tests, flags and metrics exist, links lead somewhere.
 
-use destage_runtime::status::Report;
+use destage_runtime::status::{AutoReport, Report};
 use destage_runtime::{exit, metrics};
 use std::collections::BTreeSet;
 use std::fs;
@@ -332,6 +332,7 @@ fn of_any_front_end() -> Report {
     (report.once, report.replicas) = (Some(Default::default()), Some(Default::default()));
     (report.ended, report.tracking) = (Some(Default::default()), Some(Default::default()));
     report.absent = Some(Default::default());
+    report.auto = Some(AutoReport { last: Some(String::new()), ..AutoReport::default() });
     report.slow_commands = vec![Default::default()];
     (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
     (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));

@@ -7,6 +7,7 @@ use super::{Event, Served, report};
 use destage_core::{AtLimit, Lsn, Order, Policy, Span, Status, Time};
 use destage_engine::{Drive, WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
+use destage_runtime::auto::take_goal;
 use destage_runtime::metrics::Exports;
 use destage_runtime::policy;
 use destage_runtime::status::Report;
@@ -206,15 +207,23 @@ impl VolumesControl {
     }
 
     fn policy(&self, chosen: &[usize], args: &[String]) -> Result<Value, ControlError> {
-        let args = args.to_vec();
+        let (goal, args) = take_goal(args).map_err(ControlError::Invalid)?;
         let chosen_here = chosen.to_vec();
         let changed = self.ask(move |view| {
             let (volumes, now) = (&mut *view.volumes, view.now);
+            if goal.flatten().is_some()
+                && let Some(why) = chosen_here.iter().find_map(|&i| volumes[i].refuses_auto())
+            {
+                return Err(why);
+            }
             if args.is_empty() {
-                return Ok(chosen_here
+                return chosen_here
                     .iter()
-                    .map(|&i| report::policy_summary(&volumes[i]))
-                    .collect());
+                    .map(|&i| {
+                        volumes[i].switch_auto(now, goal)?;
+                        Ok(report::policy_summary(&volumes[i]))
+                    })
+                    .collect();
             }
             let changes = chosen_here.iter().map(|&index| change(&volumes[index], &args));
             // All or none: volumes of a group have one policy.
@@ -228,6 +237,7 @@ impl VolumesControl {
                     let served = &mut volumes[index];
                     served.volume.set_policy(now, &policy).map_err(str::to_owned)?;
                     served.commits_on_flush = on_flush;
+                    served.switch_auto(now, goal)?;
                     Ok(report::summary_of(&policy, on_flush))
                 })
                 .collect::<Result<Vec<String>, String>>()

@@ -3,6 +3,7 @@
 //! One thread owns the engines and all clients' sockets. Jobs that block run on threads of their own and report back
 //! through [`Event`]s.
 
+mod auto;
 mod check;
 mod clients;
 mod control;
@@ -26,6 +27,7 @@ mod watch;
 
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
+use destage_runtime::auto::AutoPilot;
 use destage_runtime::reload::{self, Reread};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
@@ -56,6 +58,8 @@ struct Served {
     group: Option<String>,
     /// Its origin is replaced as a whole by each group.
     takes_snapshots: bool,
+    /// Settings that are tried out.
+    auto: AutoPilot,
     /// Looks at its cache's file.
     watch: Guard,
 }

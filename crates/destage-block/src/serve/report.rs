@@ -133,6 +133,7 @@ pub(super) fn volume(served: &mut Served, now: Time) -> VolumeReport {
         destage_latency: latencies.destage,
         fsync_latency: latencies.sync,
         requests,
+        auto: served.auto.report(served.volume.policy()),
     }
 }
 
@@ -164,6 +165,11 @@ pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Rep
     report.clients.errors_total = counted.errors_total;
     report.memory.clients_bytes = counted.client_bytes as u64;
     report.volumes = volumes.iter_mut().map(|served| volume(served, now)).collect();
+    report.auto =
+        report.volumes.iter().filter_map(|volume| volume.auto.clone()).reduce(|mut all, one| {
+            all.add(&one);
+            all
+        });
     if let Some(stopped) = report.volumes.iter().find(|volume| volume.mode == "stopped") {
         report.mode.clone_from(&stopped.mode);
     }

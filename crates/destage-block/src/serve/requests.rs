@@ -64,6 +64,11 @@ impl Requests {
         counted.latency.record(now, took);
     }
 
+    /// Since the start: how many of a kind there were, and what they took together, nanoseconds.
+    pub(super) fn totals(&self, kind: Kind) -> (u64, u128) {
+        self.0[kind as usize].latency.totals()
+    }
+
     /// In the order of [`Kind`].
     pub(super) fn report(&mut self, now: Time) -> Vec<RequestsReport> {
         let counted = KINDS.iter().zip(&mut self.0);

@@ -249,7 +249,8 @@ impl Server {
         if !self.looks.is_empty() {
             return Duration::ZERO;
         }
-        let volumes = self.volumes.iter().filter_map(|served| served.volume.next_timeout());
+        let of = |served: &Served| [served.volume.next_timeout(), served.auto.due()];
+        let volumes = self.volumes.iter().flat_map(of).flatten();
         let handshake = self.handshakes.front().map(|handshake| handshake.until);
         self.shell.timeout(volumes.chain(handshake).min())
     }
@@ -274,6 +275,7 @@ impl Server {
         let mut any = false;
         for index in 0..self.volumes.len() {
             let now = self.now();
+            self.volumes[index].look_at_auto(now);
             self.volumes[index].volume.tick(now);
             any |= self.pass_replies(index);
             while let Some(job) = self.volumes[index].volume.poll_job() {

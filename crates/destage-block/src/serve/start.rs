@@ -17,6 +17,7 @@ use crate::settings::{Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, V
 use destage_core::{Lsn, Order};
 use destage_engine::Drive;
 use destage_journal::{ErrorKind, Journal, Options};
+use destage_runtime::auto::AutoPilot;
 use destage_runtime::clock::Clock;
 use destage_runtime::exit;
 use destage_runtime::progress;
@@ -243,6 +244,7 @@ fn open(
             if is_new { "made the cache" } else { "found the cache with nothing to destage" };
         tracing::info!(volume = settings.name, policy, "{found}");
     }
+    let auto = AutoPilot::new(now, settings.auto, &settings.name, volume.policy());
     let served = Served {
         name: settings.name.clone(),
         volume,
@@ -255,6 +257,7 @@ fn open(
         file_losses_known: 0,
         group: settings.group.as_ref().map(|group| group.name.clone()),
         takes_snapshots: settings.atomic == Atomic::Snapshot,
+        auto,
         watch: Guard::new(watch),
     };
     let redo = redo.map(|redo| Arc::new(Mutex::new(redo)));

@@ -228,20 +228,6 @@ impl Engine {
         }
     }
 
-    /// Changes the policy; its new form is returned. Without arguments nothing changes.
-    ///
-    /// # Errors
-    /// An argument does not fit; nothing has changed.
-    pub fn change_policy(&mut self, args: &[String]) -> Result<String, String> {
-        let changed = destage_runtime::policy::change(self.core.policy(), args)
-            .map_err(|error| error.to_string())?;
-        if changed != *self.core.policy() {
-            tracing::info!(policy = destage_runtime::policy::summary(&changed), "policy changed");
-            self.core.handle(self.now, Input::SetPolicy(&changed));
-        }
-        Ok(destage_runtime::policy::summary(self.core.policy()))
-    }
-
     /// DESTAGE NEXTID table [n]
     fn next_id(&mut self, client: ClientId, session: &mut Session, args: &[&[u8]]) {
         let Some(name) = args.first() else {

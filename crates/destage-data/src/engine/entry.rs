@@ -37,6 +37,7 @@ impl Engine {
         self.look_for_ended();
         self.reserve_numbers();
         self.read_keys();
+        self.look_at_auto();
         self.core.handle(self.now, Input::Tick);
         if let Some(job) = self.domains.move_mark(self.now, self.core.decided()) {
             self.jobs.push(job);

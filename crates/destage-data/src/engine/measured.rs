@@ -5,6 +5,7 @@ use super::overlay::Overlay;
 use super::slow::{LatencyLog, SYNC, SlowLog};
 use crate::origins::{Applied, OriginError};
 use destage_core::{Fault, Lsn, Mode, Span, Time};
+use destage_engine::auto::Counts;
 use destage_journal::JournalStatus;
 use destage_replicas_redis::Reach;
 use destage_runtime::latency::{Latency, SizeWindow};
@@ -226,6 +227,22 @@ impl Measured {
     /// The core has changed its mode.
     pub(super) fn mode_changed(&mut self, now: Time, mode: Mode) {
         self.modes.changed(now, mode);
+    }
+
+    /// Adds what was counted to what the core knows.
+    pub(super) fn counts(&self, of_core: Counts) -> Counts {
+        let (answers, answers_nanos) = self.commit.totals();
+        Counts {
+            changes: self.changes,
+            sent: self.rows,
+            answers,
+            answers_nanos,
+            is_disturbed: of_core.is_disturbed
+                || self.is_failing()
+                || self.journal_full
+                || self.reach != Reach::Whole,
+            ..of_core
+        }
     }
 
     /// Time passed.

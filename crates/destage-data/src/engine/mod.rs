@@ -10,6 +10,7 @@ mod access;
 mod acl;
 mod ask;
 mod asking;
+mod auto;
 mod builds_on;
 mod cascade;
 mod claims;
@@ -123,6 +124,7 @@ use destage_engine::Drive;
 use destage_journal::Journal;
 use destage_record::RecordedCore;
 use destage_runtime::auth::Auth;
+use destage_runtime::auto::AutoPilot;
 use domains::Domains;
 use ended::Sweep;
 pub(crate) use ended::ahead_ms;
@@ -189,6 +191,8 @@ pub struct Engine {
     derived: Derived,
     jobs: Jobs,
     measured: Measured,
+    /// Settings that are tried out.
+    auto: AutoPilot,
     scratch: Scratch,
 }
 
@@ -285,6 +289,7 @@ impl Engine {
             derived: Derived::default(),
             jobs: Jobs::default(),
             measured: Measured::new(now),
+            auto: AutoPilot::new(now, settings.auto, "", &settings.policy),
             scratch: Scratch::default(),
             config,
             schema,
@@ -318,6 +323,7 @@ impl Engine {
             self.domains.watermarks().all_due(self.core.decided()),
             self.undecided.unknown().next_timeout(),
             self.measured.next_timeout(),
+            self.auto.due(),
             self.watchers.next_timeout(),
             self.rows.tracking().next_timeout(self.now),
         ];

@@ -8,6 +8,7 @@ mod crash;
 mod device;
 mod disk;
 mod flow;
+mod looks;
 mod meter;
 mod remote;
 mod report;
@@ -21,6 +22,7 @@ mod tier;
 mod words;
 
 pub use destage_engine::WritePolicy;
+pub use looks::{Look, run_looked};
 pub use meter::Meter;
 pub(crate) use report::Gathered;
 pub use report::{Bucket, Crash, Destage, Kind, Latency, Origin, Overload, Report, StationLoad};

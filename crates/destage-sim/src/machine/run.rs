@@ -4,6 +4,7 @@ mod finish;
 
 use super::crash::Watch;
 use super::disk::Filer;
+use super::looks::Looks;
 use super::meter::Meter;
 use super::report::{Gathered, Origin, Report};
 use super::settings::{Architecture, Arrivals, Faulty, Settings, Start};
@@ -28,6 +29,8 @@ pub(super) enum Event {
     Disk,
     /// A tier's core wants to look at the time.
     Tick { tier: u16 },
+    /// Somebody looks, as an operator would: see [`super::looks`].
+    Look,
 }
 
 /// Hosts, network and filer.
@@ -46,6 +49,8 @@ pub(super) struct Machine<'s> {
     /// In the place of the last station, where there is one.
     pub(super) disk: Option<Filer>,
     pub(super) watch: Option<Watch>,
+    /// Who looks on the way.
+    pub(super) looks: Option<Looks<'s>>,
     /// Where each block lies on its device.
     pub(super) places: Vec<u64>,
     pub(super) origin: Origin,
@@ -136,6 +141,7 @@ impl<'s> Machine<'s> {
             touched: Vec::new(),
             watch: (!settings.crashes.is_empty())
                 .then(|| Watch::new(&settings.crashes, tiers.len())),
+            looks: None,
             tiers,
             levels,
             stations,
@@ -167,6 +173,7 @@ impl<'s> Machine<'s> {
             }
             self.issued = self.settings.warmup_requests;
         }
+        self.plan_look();
         match self.settings.arrivals {
             Arrivals::Open { speed_percent } => self.open(source, speed_percent)?,
             Arrivals::Closed { threads, .. } => self.closed(source, threads)?,
@@ -277,6 +284,7 @@ impl<'s> Machine<'s> {
             Event::Issue { .. } => {}
             Event::Served { station, server } => self.served(station, server),
             Event::Disk => self.disk_moved(),
+            Event::Look => self.look(),
             Event::Tick { tier } => {
                 let state = &mut self.tiers[usize::from(tier)];
                 if state.timer == Some(self.now) {
@@ -455,6 +463,9 @@ impl<'s> Machine<'s> {
         let in_ram = if has_ram { self.settings.devices.ram.span().0 } else { 0 };
         let delay = Span(in_ram.saturating_mul(request.blocks.into()));
         let latency = Span((self.now + delay).since(request.at).0);
+        if let Some(looks) = self.looks.as_mut().filter(|_| request.is_write) {
+            looks.answered(latency);
+        }
         if let Some(watch) = &mut self.watch {
             if request.is_flush {
                 watch.flushed(request.at);

@@ -375,6 +375,11 @@ impl Tier {
         units.iter().filter(is_flash).count() as u64
     }
 
+    /// Blocks that left since counting began.
+    pub(super) fn sent(&self) -> u64 {
+        self.counters.destaged
+    }
+
     /// Counting begins anew.
     pub(super) fn reset(&mut self) {
         let status = self.core.status();

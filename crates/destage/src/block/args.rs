@@ -1,15 +1,15 @@
 //! The flags of `destage block serve`.
 
 use crate::error::CliError;
-use crate::server::RecordArgs;
+use crate::server::{AutoArgs, RecordArgs};
 use crate::tls::TlsArgs;
 use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness};
 use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
 use destage_block::origin::NbdOptions;
 use destage_block::settings::{
-    Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags,
-    VolumeSettings,
+    AUTO_IN_GROUP, Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, TlsSettings,
+    UnsafeFlags, VolumeSettings,
 };
 use destage_core::{AtLimit, Policy, Span, When};
 use destage_engine::{WritePolicy, commit_on_flush, defaults, set_dirty_limit};
@@ -153,6 +153,9 @@ pub(crate) struct VolumeArgs {
     /// How long a lone write waits for company before it is destaged. 0 to 1s.
     #[arg(long, default_value_t = Interval(defaults::volume::LINGER), value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
     linger: Interval,
+
+    #[command(flatten)]
+    auto: AutoArgs,
 
     /// Where the journaled policy keeps atomic groups, in the origin's own failure domain: a file or an NBD export. Beside a
     /// file origin (NAME.destage) unless told.
@@ -371,6 +374,10 @@ impl VolumeArgs {
             ));
         };
         let policy = self.policy().map_err(usage)?;
+        let auto = self.auto.options(None);
+        if auto.goal.is_some() && self.group.is_some() {
+            return Err(usage(AUTO_IN_GROUP.into()));
+        }
         Ok(VolumeSettings {
             name,
             origin,
@@ -379,6 +386,7 @@ impl VolumeArgs {
             cache_bytes: self.cache_size.map(Bytes::get),
             log_bytes: self.log_bytes(),
             policy,
+            auto,
             dirty_limit: self.dirty_limit,
             commit_on_flush: self.commit == Commit::Flush,
             redo: self.redo,

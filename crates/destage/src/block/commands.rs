@@ -25,7 +25,7 @@ pub(crate) struct PolicyArgs {
     volumes: VolumesArgs,
 
     /// The new policy (write-through, write-back, ordered, journaled) and parts of it as PART=VALUE: order, commit, staleness,
-    /// when, read-priority, at-limit, dirty-limit, linger, bypass-sequential. Leaving write-back drains first. Without any, the
+    /// when, read-priority, at-limit, dirty-limit, linger, bypass-sequential, auto. Leaving write-back drains first. Without any, the
     /// policy in force is shown.
     #[arg(value_name = "CHANGE")]
     changes: Vec<String>,

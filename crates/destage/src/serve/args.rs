@@ -1,7 +1,7 @@
 //! The flags of `serve`. The same names are the keys of the settings file.
 
 use crate::error::CliError;
-use crate::server::RecordArgs;
+use crate::server::{AutoArgs, RecordArgs, range};
 use crate::tls::TlsArgs;
 use crate::values::{
     AbsentFilter, Admin, AwayChoice, JournalDepth, UnmappedWord, admin, all_unmapped, bytes,
@@ -132,6 +132,13 @@ pub(crate) struct ServeArgs {
     /// How long a lone write waits for company before it is destaged. 0 to 1s.
     #[arg(long, default_value_t = Interval(defaults::rows::LINGER), value_parser = |s: &str| interval(s, "0", "1s"), value_name = "TIME")]
     linger: Interval,
+
+    #[command(flatten)]
+    auto: AutoArgs,
+
+    /// The values of --batch that --auto may try, MIN..MAX. A quarter of --batch to four times that unless told.
+    #[arg(long, value_parser = batch_range, value_name = "RANGE")]
+    auto_batch: Option<BatchRange>,
 
     /// Servers that hold the buffered writes: Valkey or Redis 6.2 or later as redis://:PASSWORD@HOST:PORT or rediss://, separated by
     /// commas. The writes then survive this host and its disk. Prefer the environment or the settings file for passwords.
@@ -466,6 +473,7 @@ impl ServeArgs {
             data: self.data.unwrap_or_else(|| default_data(origin.is_some())),
             origin,
             policy,
+            auto: self.auto.options(self.auto_batch.map(|BatchRange(few, many)| (few, many))),
             replicas,
             journal_alone: self.journal_alone,
             journal_depth: self.journal_depth.0,
@@ -545,6 +553,17 @@ impl ServeArgs {
         })?;
         Ok(policy)
     }
+}
+
+#[derive(Clone, Copy)]
+struct BatchRange(u32, u32);
+
+fn batch_range(text: &str) -> Result<BatchRange, String> {
+    let end = |end: &str| {
+        let count = end.parse().ok().filter(|count| (1..=65_536).contains(count));
+        count.ok_or_else(|| format!("'{end}' is not a number from 1 to 65536"))
+    };
+    range(text, "1000..16000", end).map(|(few, many)| BatchRange(few, many))
 }
 
 /// The example and an origin of the user's do not share a folder, so that neither finds the other's journal.

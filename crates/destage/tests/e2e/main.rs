@@ -1,6 +1,7 @@
 //! The real binary before real databases, used by real clients. Tests are named as claims.
 
 mod absent;
+mod auto;
 mod client_wait;
 mod clients;
 mod command_line;

@@ -1,0 +1,307 @@
+use super::*;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+const SECOND: Span = Span::from_secs(1);
+
+fn settings(goal: Goal) -> AutoSettings {
+    AutoSettings { goal, ranges: Ranges::default(), period: SECOND }
+}
+
+/// A server that nobody has but in numbers: what it counts follows from what is in force.
+struct Server {
+    now: Time,
+    policy: Policy,
+    counts: Counts,
+    auto: Auto,
+    told: Vec<Told>,
+}
+
+/// What a second of it brings: writes, what the origin writes for each of them, and what an acknowledgement takes.
+struct Second {
+    writes: u64,
+    sent: f64,
+    answer: f64,
+}
+
+impl Server {
+    fn new(settings: AutoSettings) -> Self {
+        let policy = crate::defaults::rows::policy();
+        let now = Time::ZERO;
+        let auto = Auto::new(now, settings, &policy);
+        Self { now, policy, counts: Counts::default(), auto, told: Vec::new() }
+    }
+
+    fn look(&mut self) {
+        let before = self.policy.clone();
+        let told = self.auto.look(self.now, &mut self.policy, &self.counts);
+        let was_changed = told.is_some_and(|told| told.verdict != Verdict::Kept);
+        assert_eq!(before != self.policy, was_changed, "{told:?}");
+        let mut same = before;
+        Knobs::of(&self.policy).apply(&mut same);
+        assert_eq!(same, self.policy, "nothing but the knobs");
+        self.policy.validate().unwrap();
+        self.told.extend(told);
+    }
+
+    /// Runs for so many seconds, each of which brings what `second` makes of the settings in force.
+    fn run(&mut self, seconds: u64, second: impl Fn(Knobs) -> Second) {
+        for _ in 0..5 * seconds {
+            self.step(&second);
+        }
+    }
+
+    /// Runs until a step is tried.
+    fn run_to_trial(&mut self, second: impl Fn(Knobs) -> Second) {
+        while !self.auto.is_trying() {
+            self.step(&second);
+        }
+    }
+
+    /// A fifth of a second, and a look at its end.
+    fn step(&mut self, second: &impl Fn(Knobs) -> Second) {
+        let Second { writes, sent, answer } = second(Knobs::of(&self.policy));
+        let (counts, writes) = (&mut self.counts, writes / 5);
+        counts.written += writes;
+        counts.changes += writes;
+        counts.groups += writes;
+        counts.batches += 1;
+        counts.sent += (writes as f64 * sent) as u64;
+        counts.answers += writes;
+        counts.answers_nanos += (answer * 1e9) as u128 * u128::from(writes);
+        self.now = self.now + Span(SECOND.0 / 5);
+        self.look();
+    }
+
+    fn linger(&self) -> Span {
+        self.policy.limits.linger
+    }
+
+    fn verdicts(&self, verdict: Verdict) -> usize {
+        self.told.iter().filter(|told| told.verdict == verdict).count()
+    }
+}
+
+/// Hot rows: the longer one waits, the less is written, down to a tenth.
+fn hot(knobs: Knobs) -> Second {
+    Second {
+        writes: 1_000,
+        sent: (0.02 / knobs.linger.as_secs_f64()).clamp(0.1, 1.0),
+        answer: 0.001,
+    }
+}
+
+/// Nothing is written twice.
+fn cold(_: Knobs) -> Second {
+    Second { writes: 1_000, sent: 1.0, answer: 0.001 }
+}
+
+#[test]
+fn a_step_that_helps_is_kept_and_the_next_one_tried_until_one_does_not() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, hot);
+    // 20, 40, 80, 160 ms help; 200 ms are as good as anything; from 320 ms on nothing is won.
+    assert_eq!(server.linger(), Span::from_millis(320));
+    assert_eq!(server.verdicts(Verdict::Kept), 4);
+    assert_eq!(server.verdicts(Verdict::WentBack), usize::from(ATTEMPTS));
+    assert!(matches!(server.told[0].reason, Reason::Measured(_)), "{:?}", server.told[0]);
+    let changes = server.auto.done().changes;
+    server.run(3_000, hot);
+    assert_eq!(server.auto.done().changes, changes, "a steady load sees no more of it");
+    assert!(changes <= server.auto.changes_max());
+}
+
+#[test]
+fn a_step_that_does_not_help_is_taken_back() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, cold);
+    assert_eq!(server.linger(), Span::from_millis(20));
+    assert_eq!(server.verdicts(Verdict::Tried), usize::from(ATTEMPTS));
+    assert_eq!(server.verdicts(Verdict::WentBack), usize::from(ATTEMPTS));
+    assert_eq!(server.verdicts(Verdict::Kept), 0);
+}
+
+#[test]
+fn what_lengthens_acknowledgements_is_taken_back_whatever_it_saves() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, |knobs| Second {
+        answer: if knobs.linger > Span::from_millis(50) { 0.1 } else { 0.001 },
+        ..hot(knobs)
+    });
+    assert_eq!(server.linger(), Span::from_millis(40));
+    assert!(server.told.iter().any(|told| matches!(told.reason, Reason::Slower(..))));
+}
+
+#[test]
+fn the_shortest_acknowledgement_is_found_in_either_direction() {
+    for (best, expected) in [(5.0, 5), (80.0, 80)] {
+        let mut server = Server::new(settings(Goal::Latency));
+        server.run(400, |knobs| {
+            let millis = knobs.linger.as_secs_f64() * 1e3;
+            Second { writes: 1_000, sent: 1.0, answer: 0.001 * (millis / best).max(best / millis) }
+        });
+        assert_eq!(server.linger(), Span::from_millis(expected));
+        assert!(server.auto.done().changes <= server.auto.changes_max());
+    }
+}
+
+#[test]
+fn the_ranges_and_a_quarter_of_the_bound_hold_every_value() {
+    let mut server = Server::new(AutoSettings {
+        ranges: Ranges {
+            linger: Some((Span::from_millis(10), Span::from_millis(50))),
+            batch: None,
+        },
+        ..settings(Goal::Writes)
+    });
+    server.run(300, hot);
+    assert_eq!(server.linger(), Span::from_millis(50));
+
+    let mut server = Server::new(settings(Goal::Writes));
+    server.policy.staleness = Span::from_millis(200);
+    server.run(300, hot);
+    assert_eq!(server.linger(), Span::from_millis(50), "a quarter of D");
+}
+
+#[test]
+fn a_limit_that_is_met_under_trial_or_later_brings_back_what_was_before() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run_to_trial(hot);
+    let from = server.told.last().unwrap().from;
+    server.counts.is_limited = true;
+    server.run(1, hot);
+    let told = server.told.last().unwrap();
+    assert_eq!((told.verdict, told.reason), (Verdict::WentBack, Reason::Limit));
+    assert_eq!(Knobs::of(&server.policy), from);
+
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, hot);
+    assert_eq!(server.linger(), Span::from_millis(320));
+    server.counts.is_limited = true;
+    server.run(1, hot);
+    assert_eq!(server.linger(), Span::from_millis(20), "the user's");
+    server.counts.is_limited = false;
+    server.run(3_000, hot);
+    assert_eq!(server.linger(), Span::from_millis(20), "until the load has changed");
+}
+
+#[test]
+fn an_origin_that_is_away_ends_a_trial_and_nothing_is_judged_meanwhile() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run_to_trial(hot);
+    server.counts.is_disturbed = true;
+    server.run(100, hot);
+    assert_eq!(server.told.last().unwrap().reason, Reason::Disturbed);
+    assert_eq!(server.linger(), Span::from_millis(20));
+    server.counts.is_disturbed = false;
+    server.run(300, hot);
+    assert_eq!(server.linger(), Span::from_millis(320));
+}
+
+#[test]
+fn another_load_brings_back_what_the_user_has_set_and_begins_anew() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, hot);
+    assert_eq!(server.linger(), Span::from_millis(320));
+    let told = server.told.len();
+    server.run(5, cold);
+    assert_eq!(server.told[told].reason, Reason::LoadChanged);
+    assert_eq!(server.told[told].to.linger, Span::from_millis(20));
+    assert_eq!(server.linger(), Span::from_millis(20));
+    server.run(300, cold);
+    assert_eq!(server.linger(), Span::from_millis(20));
+    // Under the user's settings the hot load looks like the cold one: only its rate tells it apart.
+    server.run(300, hot);
+    assert_eq!(server.linger(), Span::from_millis(20));
+    server.run(300, |knobs| Second { writes: 2_000, ..hot(knobs) });
+    assert_eq!(server.linger(), Span::from_millis(320));
+}
+
+#[test]
+fn a_policy_changed_by_hand_is_right_and_the_new_base() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, hot);
+    let by_hand = Span::from_millis(30);
+    server.policy.limits.linger = by_hand;
+    server.run(1, hot);
+    assert_eq!((server.linger(), server.auto.base().linger), (by_hand, by_hand));
+    assert!(!server.auto.is_trying());
+    server.run(300, hot);
+    assert_eq!(server.linger(), Span::from_millis(240), "it goes on from there");
+
+    // What is not named goes back to what the user had set before.
+    server.policy.staleness = Span::from_secs(1);
+    server.run(1, hot);
+    assert_eq!(server.told.last().unwrap().reason, Reason::ByHand);
+    assert_eq!(server.linger(), by_hand);
+    assert_eq!(server.policy.staleness, Span::from_secs(1));
+}
+
+#[test]
+fn switched_off_it_leaves_what_the_user_has_set() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, hot);
+    let told = server.auto.stop(server.now, &mut server.policy).unwrap();
+    assert_eq!((told.verdict, told.reason), (Verdict::WentBack, Reason::Off));
+    assert_eq!(server.policy, crate::defaults::rows::policy());
+}
+
+#[test]
+fn where_neither_setting_counts_nothing_is_tried() {
+    for change in [
+        (|policy: &mut Policy| policy.acknowledge = Acknowledge::Origin) as fn(&mut Policy),
+        |policy| policy.when = When::Adaptive,
+    ] {
+        let mut server = Server::new(settings(Goal::Writes));
+        change(&mut server.policy);
+        server.run(100, hot);
+        assert_eq!(server.auto.done(), Done::default());
+    }
+}
+
+#[test]
+fn a_server_without_writes_is_left_alone() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, |knobs| Second { writes: 0, ..hot(knobs) });
+    assert_eq!(server.auto.done(), Done::default());
+    server.run(300, hot);
+    // A trial during which the writes stop is taken back in the end.
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run_to_trial(hot);
+    server.run(60, |knobs| Second { writes: 0, ..hot(knobs) });
+    assert_eq!(server.told.last().unwrap().reason, Reason::TooFew);
+    assert_eq!(server.linger(), Span::from_millis(20));
+}
+
+/// Any second: as unsteady as can be.
+fn any_second() -> impl Strategy<Value = (u64, f64, f64, bool, bool)> {
+    (
+        0..3_000u64,
+        0.01..2.0f64,
+        1e-5..0.5f64,
+        prop::bool::weighted(0.05),
+        prop::bool::weighted(0.02),
+    )
+}
+
+proptest! {
+    /// Whatever is measured, nothing but the knobs changes (see [`Server::look`]), they stay in their ranges, and the changes
+    /// are bounded by the number of times that all was open.
+    #[test]
+    fn whatever_is_measured_changes_are_bounded_and_in_range(
+        seconds in prop::collection::vec(any_second(), 400),
+        is_writes: bool,
+    ) {
+        let goal = if is_writes { Goal::Writes } else { Goal::Latency };
+        let mut server = Server::new(settings(goal));
+        for (writes, sent, answer, is_limited, is_disturbed) in seconds {
+            (server.counts.is_limited, server.counts.is_disturbed) = (is_limited, is_disturbed);
+            server.run(1, |_| Second { writes, sent, answer });
+            let linger = server.linger();
+            prop_assert!(linger >= Span::from_millis(1) && linger <= SECOND, "{linger:?}");
+            prop_assert!((1_000..=16_000).contains(&server.policy.limits.batch_groups_max));
+        }
+        let opened = 1 + 400 / SPACING_MIN;
+        prop_assert!(server.auto.done().changes <= opened * (1 + server.auto.changes_max()));
+    }
+}
