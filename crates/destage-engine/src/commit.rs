@@ -258,7 +258,9 @@ impl GroupCommit {
             return is_beside.then(|| self.begin_durable_write(false));
         }
         if !self.syncs.is_empty() {
-            let is_free = self.syncs.len() < self.settings.lanes;
+            // Where durable writes are better, they begin when all that was written before is durable.
+            let is_worse = self.settings.durable_writes > 0 && load.is_prompt;
+            let is_free = self.syncs.len() < self.settings.lanes && !is_worse;
             let is_beside = is_free && self.is_prompt(load) && log.is_light;
             return (is_beside && log.buffered_bytes > 0).then(|| self.begin_write_then_sync());
         }

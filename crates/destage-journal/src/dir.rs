@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A directory on a local file system. Mode 0700, its files 0600: the journal holds users' data in the clear. Wider
 /// modes of files that this user owns are narrowed, with a warning; what belongs to someone else is refused.
@@ -96,6 +97,9 @@ impl DirDisk {
                 .open_file(&name, false)
                 .map_err(|e| Error::io(format_args!("open {}", path.display()), e))?;
             narrow(&file, &path, FILE_MODE)?;
+            if name != LOCK_NAME {
+                await_writes(&file, &path)?;
+            }
         }
         Ok(())
     }
@@ -183,6 +187,8 @@ impl DiskFile for LocalFile {
         let same = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(same)?;
+        // See `await_writes`.
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
         Ok(Box::new(Self(file)))
     }
 
@@ -251,6 +257,24 @@ fn sync_parent(path: &Path) -> Result<(), Error> {
     synced.map_err(|e| Error::io(format_args!("sync the directory {}", parent.display()), e))
 }
 
+/// Waits until nothing is written directly to this file any more. What a process has handed to the kernel goes on when the
+/// process has been killed, and the directory's lock is free by then: it would land on what is written from now on. Each
+/// such write keeps its handle open, and with it that handle's lock.
+fn await_writes(file: &File, path: &Path) -> Result<(), Error> {
+    let began = Instant::now();
+    let mut is_told = false;
+    while let Err(e) = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        if e != rustix::io::Errno::WOULDBLOCK && e != rustix::io::Errno::INTR {
+            return Err(Error::io(format_args!("lock {}", path.display()), e.into()));
+        }
+        if began.elapsed() > TELL_AFTER && !std::mem::replace(&mut is_told, true) {
+            tracing::warn!(path = %path.display(), "waiting for writes of a process that was killed");
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}
+
 /// Takes the rights of group and others away.
 fn narrow(file: &File, path: &Path, mode: u32) -> Result<(), Error> {
     let what = || format!("read the permissions of {}", path.display());
@@ -277,5 +301,7 @@ fn narrow(file: &File, path: &Path, mode: u32) -> Result<(), Error> {
 /// The file whose lock stands for the whole directory.
 pub(crate) const LOCK_NAME: &str = "lock";
 
+const TELL_AFTER: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

@@ -2,7 +2,7 @@
 
 use crate::chain::{Chain, Tail};
 use crate::disk::Disk;
-use crate::error::Error;
+use crate::error::{Error, Position};
 use crate::format::{HeaderProblem, SegmentHeader};
 use crate::read::Records;
 use crate::recover::{Progress, Torn, scan, scan_into};
@@ -96,10 +96,13 @@ pub fn inspect_with(
         let len = disk.open(&name, false).and_then(|file| file.len());
         let len = len.map_err(|e| Error::io(format_args!("read {name}"), e))?;
         let state = match kind {
-            FileKind::Segment(number) => {
-                read_file(disk, &name, &mut bytes)?;
-                segment_state(number, &bytes)
-            }
+            FileKind::Segment(number) => read_quiet(
+                || {
+                    read_file(disk, &name, &mut bytes)?;
+                    Ok(segment_state(number, &bytes))
+                },
+                |state| state.as_ref().ok().and_then(SegmentState::problem).map(ToOwned::to_owned),
+            )?,
             FileKind::Spare(_) => SegmentState::Spare,
             FileKind::New | FileKind::Other => SegmentState::Other,
         };
@@ -108,6 +111,31 @@ pub fn inspect_with(
     }
     Ok(reports)
 }
+
+impl SegmentState {
+    fn problem(&self) -> Option<&str> {
+        if let Self::Begun { problem, .. } = self { problem.as_deref() } else { None }
+    }
+}
+
+/// Reads once more if something seems wrong, until the same seems wrong twice in a row. Beside a server that writes, a reader may
+/// be shown a later batch and not yet one before it.
+fn read_quiet<T, P: PartialEq>(
+    mut read: impl FnMut() -> Result<T, Error>,
+    wrong: impl Fn(&Result<T, Error>) -> Option<P>,
+) -> Result<T, Error> {
+    let mut found = read();
+    for _ in 0..READ_AGAIN_MAX {
+        let Some(first) = wrong(&found) else { break };
+        found = read();
+        if wrong(&found) == Some(first) {
+            break;
+        }
+    }
+    found
+}
+
+const READ_AGAIN_MAX: usize = 20;
 
 fn segment_state(number: u64, bytes: &[u8]) -> SegmentState {
     let header = match SegmentHeader::decode(bytes) {
@@ -160,7 +188,8 @@ pub fn check_with(
     disk: &dyn Disk,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Option<CheckReport>, Error> {
-    Ok(scan(disk, None, progress)?.map(|scan| CheckReport {
+    let scanned = read_quiet(|| scan(disk, None, progress), where_damaged)?;
+    Ok(scanned.map(|scan| CheckReport {
         uuid: uuid::Uuid::from_bytes(scan.uuid).to_string(),
         incarnation: scan.chain.incarnation,
         first_lsn: scan.segments.front().map_or(0, |s| s.first_lsn),
@@ -190,12 +219,20 @@ pub fn export_with(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Records, Option<Error>), Error> {
     let mut sound = VecDeque::new();
-    let damage = match scan_into(&**disk, None, progress, &mut sound) {
+    let scanned = || {
+        sound.clear();
+        scan_into(&**disk, None, progress, &mut sound)
+    };
+    let damage = match read_quiet(scanned, where_damaged) {
         Ok(_) => None,
         Err(error) if error.position().is_some() => Some(error),
         Err(error) => return Err(error),
     };
     Ok((Records::new(disk.clone(), sound, from, u64::MAX), damage))
+}
+
+fn where_damaged<T>(found: &Result<T, Error>) -> Option<Position> {
+    found.as_ref().err().and_then(Error::position)
 }
 
 /// Segment numbers that have a file, ascending.

@@ -194,8 +194,8 @@ impl Server {
         };
         let is_program = hangups.is_some();
         let clock = Arc::new(clock);
-        let depth = engine.journal().durable_writes();
-        let syncer = Syncer::spawn(&outbox, clock.now(), depth, replicated).map_err(internal)?;
+        let syncer = Syncer::spawn(&outbox, clock.now(), engine.journal(), replicated);
+        let syncer = syncer.map_err(internal)?;
         if let Some(ring) = syncer.ring() {
             let registry = shell.registry();
             let watched = registry.register(&mut SourceFd(&ring), JOURNAL, Interest::READABLE);

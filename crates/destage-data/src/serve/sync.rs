@@ -33,11 +33,11 @@ pub(super) struct Syncer {
 }
 
 impl Syncer {
-    /// For a journal that takes so many durable writes at once.
+    /// For this journal.
     pub(super) fn spawn(
         outbox: &Outbox,
         now: Time,
-        durable_writes: usize,
+        journal: &mut Journal,
         replicated: Option<Replicated>,
     ) -> std::io::Result<Self> {
         if let Some(replicated) = &replicated {
@@ -49,8 +49,8 @@ impl Syncer {
             thread::Builder::new().name(name.into()).spawn(move || run(&receiver, &outbox))?;
             std::io::Result::Ok(jobs)
         };
-        let ring = if durable_writes > 0 { Some(CommitRing::new(durable_writes)?) } else { None };
-        let settings = CommitSettings { durable_writes, ..COMMIT };
+        let ring = ring(journal);
+        let settings = CommitSettings { durable_writes: journal.durable_writes(), ..COMMIT };
         Ok(Self {
             commit: JournalCommit::new(settings, WRITE_INLINE_BYTES, now),
             ring,
@@ -71,6 +71,13 @@ impl Syncer {
     /// Whether a flush or a sync is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.commit.is_busy()
+    }
+
+    /// The journal's disk does not answer: what is under way is left to the kernel.
+    pub(super) fn abandon_writes(&mut self) {
+        if let Some(ring) = self.ring.take() {
+            ring.abandon();
+        }
     }
 
     /// What is readable when a durable write has ended.
@@ -233,6 +240,19 @@ impl Syncer {
             }
         }
     }
+}
+
+/// Where the journal's durable writes go. It takes none if there is no ring to be had after all.
+fn ring(journal: &mut Journal) -> Option<CommitRing> {
+    let depth = journal.durable_writes();
+    if depth == 0 {
+        return None;
+    }
+    let ring = CommitRing::new(depth).inspect_err(|error| {
+        tracing::warn!(%error, "no io_uring: the journal is written through the page cache");
+        journal.allow_durable_writes(0);
+    });
+    ring.ok()
 }
 
 fn run(jobs: &Receiver<CommitWork>, outbox: &Outbox) {

@@ -91,10 +91,10 @@ impl Ranges {
         let (low, high) =
             self.linger.map_or((LINGER_FIRST, LINGER_MAX), |(low, high)| (low.0, high.0));
         let batch = u64::from(base.batch);
-        let (few, many) =
-            self.batch.map_or(((batch / 4).max(1), batch.saturating_mul(4)), |ends| {
-                (u64::from(ends.0), u64::from(ends.1))
-            });
+        let (few, many) = self.batch.map_or_else(
+            || ((batch / 4).max(1), batch.saturating_mul(4)),
+            |ends| (u64::from(ends.0), u64::from(ends.1)),
+        );
         Bounds([(low.min(most), high.min(most)), (few.min(BATCH_MAX), many.min(BATCH_MAX))])
     }
 }

@@ -66,6 +66,7 @@ impl Server {
             // Others' events come as well, and must not make it longer.
             let limit = until.saturating_duration_since(Instant::now());
             if limit.is_zero() {
+                self.syncer.abandon_writes();
                 return false;
             }
             // Durable writes end without an event.
