@@ -151,8 +151,6 @@ pub(crate) struct Status {
     pub(crate) destaged: u64,
     pub(crate) dirty_bytes: u64,
     pub(crate) cached_units: u64,
-    /// Tables whose keys are still being read, with `--absent-filter keys`.
-    pub(crate) filling: u64,
 }
 
 /// Asks the admin port.
@@ -175,7 +173,6 @@ pub(crate) fn status(admin: SocketAddr) -> Result<Status> {
         destaged: count("/destage/groups_total")?,
         dirty_bytes: count("/writes/dirty_bytes")?,
         cached_units: count("/cache/units")?,
-        filling: count("/absent/filling").unwrap_or(0),
     })
 }
 

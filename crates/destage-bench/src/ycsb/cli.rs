@@ -19,7 +19,7 @@ pub(crate) struct YcsbArgs {
     /// Clients in a closed loop; several numbers are compared one by one
     #[arg(long, value_delimiter = ',', default_value = "4,16", value_name = "COUNTS")]
     pub(crate) clients: Vec<usize>,
-    /// The mixes: load, A, B, C, S, and M, reads of records that are not there
+    /// The mixes: load, A, B, C, S
     #[arg(long, value_delimiter = ',', default_value = "load,A,B,C,S", value_name = "NAMES")]
     pub(crate) workloads: Vec<Workload>,
     /// Which records: uniform, zipfian

@@ -125,10 +125,6 @@ impl Prepared {
                 self.read.append(key, 0, out);
                 (1, RECORD_BYTES)
             }
-            Action::Missing(key) => {
-                self.read.append(key, 0, out);
-                (1, 0)
-            }
             Action::Scan(key) => {
                 let replies = match &mut self.scan {
                     Some(scan) => {
@@ -176,9 +172,6 @@ impl Documents {
             Action::Read(key) => {
                 let found = self.collection.find_one(doc! { "_id": id(key) }).await?;
                 found.filter(|it| it.len() > FIELDS).ok_or_else(|| missing(key))?;
-            }
-            Action::Missing(key) => {
-                drop(self.collection.find_one(doc! { "_id": id(key) }).await?);
             }
             Action::Scan(key) => {
                 let from = doc! { "_id": { "$gte": id(key) } };

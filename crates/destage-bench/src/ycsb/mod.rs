@@ -25,14 +25,11 @@ use crate::report::Report;
 use crate::servers::{Destage, DestageConfig, Fsync, Redis, Transport};
 use side::{Bench, Case, DIRECT, OURS, Place, Side};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use workload::{SCANNED, Workload};
 
 /// Below PostgreSQL's usual limit of connections.
 const CLIENTS_MAX: usize = 90;
-
-/// For a million of them; they take seconds.
-const KEYS_KNOWN_WITHIN: Duration = Duration::from_secs(600);
 
 /// A case and what its sides did.
 type Compared = (Case, Vec<(Side, Vec<Run>)>);
@@ -135,7 +132,7 @@ fn cases(arguments: &YcsbArgs, is_sql: bool) -> Vec<Case> {
             .iter()
             .flat_map(|shape| arguments.clients.iter().map(move |c| (*shape, c)))
         {
-            let is_plain = matches!(workload, Workload::C | Workload::Load | Workload::M);
+            let is_plain = matches!(workload, Workload::C | Workload::Load);
             let is_once = shape == Shape::Uniform && clients == least;
             if workload != Workload::Load || is_once {
                 cases.push(Case { workload, shape, clients, is_far: false });
@@ -166,14 +163,6 @@ fn start(bench: &Bench, arguments: &YcsbArgs, bin: &Path, url: String) -> Result
     };
     let server = Destage::start(&bench.dir, &config)?;
     warm(&server.address, OURS, bench.records)?;
-    // With --absent-filter keys; what is not known yet is asked for.
-    let begun = Instant::now();
-    while server.status()?.filling > 0 {
-        if begun.elapsed() > KEYS_KNOWN_WITHIN {
-            return Err("the keys of all tables do not become known".into());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
     Ok(server)
 }
 
@@ -250,9 +239,6 @@ const FAR: &str = "YCSB: write-back against an origin 1 ms away each way";
 
 /// The ratio to reach, if there is one.
 fn target(case: &Case, ours: Side, peer: Side) -> Option<f64> {
-    if (case.workload, peer, case.clients) == (Workload::Load, Side::Direct, 4) {
-        return Some(if ours == Side::Back("0") { 1.5 } else { 3.0 });
-    }
     let is_update = matches!(case.workload, Workload::A | Workload::B);
     if !is_update || case.shape != Shape::Uniform {
         return None;

@@ -32,20 +32,18 @@ pub(crate) enum Workload {
     S,
     /// Nothing but new records, as in the load phase.
     Load,
-    /// Reads of records that are not there.
-    M,
 }
 
 impl Workload {
     /// All of them, in the order in which they run.
-    pub(crate) const ALL: [Self; 6] = [Self::Load, Self::A, Self::B, Self::C, Self::S, Self::M];
+    pub(crate) const ALL: [Self; 5] = [Self::Load, Self::A, Self::B, Self::C, Self::S];
 
     /// The kind of an action that is drawn, `dice` being 0 to 99.
     fn kind(self, dice: u64) -> usize {
         let (most, percent, rest) = match self {
             Self::A => (READ, 50, UPDATE),
             Self::B => (READ, 95, UPDATE),
-            Self::C | Self::M => (READ, 100, READ),
+            Self::C => (READ, 100, READ),
             Self::S => (SCAN, 95, UPDATE),
             Self::Load => (INSERT, 100, INSERT),
         };
@@ -54,7 +52,7 @@ impl Workload {
 
     /// Whether it changes anything.
     pub(super) fn writes(self) -> bool {
-        !matches!(self, Self::C | Self::M)
+        self != Self::C
     }
 }
 
@@ -66,7 +64,6 @@ impl fmt::Display for Workload {
             Self::C => "C",
             Self::S => "S",
             Self::Load => "load",
-            Self::M => "M",
         })
     }
 }
@@ -76,7 +73,7 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|it| it.to_string().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("unknown workload {text:?}: use load, A, B, C, S or M"))
+        found.ok_or_else(|| format!("unknown workload {text:?}: use load, A, B, C or S"))
     }
 }
 
@@ -85,8 +82,6 @@ impl FromStr for Workload {
 pub(super) enum Action {
     /// All fields of a record.
     Read(u64),
-    /// Nothing: there is no such record.
-    Missing(u64),
     /// All fields of [`SCANNED`] records in the order of their keys.
     Scan(u64),
     /// New values for all fields of a record.
@@ -98,7 +93,7 @@ pub(super) enum Action {
 impl Action {
     pub(super) fn kind(self) -> usize {
         match self {
-            Self::Read(_) | Self::Missing(_) => READ,
+            Self::Read(_) => READ,
             Self::Scan(_) => SCAN,
             Self::Update { .. } => UPDATE,
             Self::Insert { .. } => INSERT,
@@ -109,7 +104,7 @@ impl Action {
     pub(super) fn written(self) -> Option<(u64, u64)> {
         match self {
             Self::Update { key, serial } | Self::Insert { key, serial } => Some((key, serial)),
-            Self::Read(_) | Self::Missing(_) | Self::Scan(_) => None,
+            Self::Read(_) | Self::Scan(_) => None,
         }
     }
 }
@@ -152,9 +147,6 @@ impl Generator {
 
     pub(super) fn next(&mut self) -> Action {
         match self.stream.workload.kind(self.dice.below(100)) {
-            READ if self.stream.workload == Workload::M => {
-                Action::Missing(self.stream.first_new + self.keys.next())
-            }
             READ => Action::Read(self.keys.next()),
             SCAN => Action::Scan(self.keys.next().min(self.stream.records - SCANNED)),
             UPDATE => Action::Update { key: self.keys.next(), serial: self.next_serial() },
@@ -191,7 +183,6 @@ mod tests {
             (Workload::A, [50, 0, 50, 0]),
             (Workload::B, [95, 0, 5, 0]),
             (Workload::C, [100, 0, 0, 0]),
-            (Workload::M, [100, 0, 0, 0]),
             (Workload::S, [0, 95, 5, 0]),
             (Workload::Load, [0, 0, 0, 100]),
         ] {
