@@ -5,7 +5,6 @@
 mod harness;
 
 mod applications;
-mod auto;
 mod cache_file;
 mod clients;
 mod conformance;
