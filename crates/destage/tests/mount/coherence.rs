@@ -161,9 +161,8 @@ fn trap_09_what_one_host_stores_through_a_mapping_every_other_one_sees() {
 /// Has two files mapped. Children of it store to one, each to a page of its own; it stores to the other when it is told to.
 const FAULTS: &str = "
 import mmap, os, sys
-PAGES, STEP = 150, 1 << 20
+PAGES, STEP = 90, 1 << 20
 held = mmap.mmap(os.open('held', os.O_RDWR), PAGES * STEP)
-held.madvise(mmap.MADV_RANDOM)
 mine = mmap.mmap(os.open('mine', os.O_RDWR), 4096)
 children = []
 for line in sys.stdin:
@@ -200,7 +199,7 @@ fn trap_09_stores_that_wait_for_a_silent_host_hold_up_nothing_else() {
     fs::write(own.join("mine"), [b'0'; 4096]).expect("a file can be made");
     fs::write(silent.join("held"), "0").expect("a file can be made");
     let mut held = OpenOptions::new().write(true).open(silent.join("held")).expect("it opens");
-    held.set_len(150 << 20).expect("it may be long");
+    held.set_len(90 << 20).expect("it may be long");
     let mut mapped = Told::new(FAULTS, &own);
     assert_eq!(mapped.ask("00000001"), "00000001", "it has both mapped");
     let seen = || fs::read(other.join("mine")).expect("it is there")[..8].to_vec();
@@ -208,18 +207,18 @@ fn trap_09_stores_that_wait_for_a_silent_host_hold_up_nothing_else() {
     held.write_all(b"0").expect("it is written");
     signal(hosts.process(0), Signal::STOP);
     mapped.ask("fault");
-    eventually("all of them wait", PATIENCE, || mapped.ask("waiting") == "150");
+    eventually("all of them wait", PATIENCE, || mapped.ask("waiting") == "90");
     for round in 2..=4 {
         let word = format!("{round:08}");
         assert_eq!(mapped.ask(&word), word);
         assert_eq!(seen(), word.as_bytes(), "by another host");
     }
-    assert_eq!(mapped.ask("waiting"), "150", "all that time they waited");
+    assert_eq!(mapped.ask("waiting"), "90", "all that time they waited");
     signal(hosts.process(0), Signal::CONT);
     assert_eq!(mapped.ask("ended"), "0");
     drop((mapped, held));
     let stored = fs::read(silent.join("held")).expect("it is there");
-    assert_eq!(stored.iter().filter(|byte| **byte == b'1').count(), 150);
+    assert_eq!(stored.iter().filter(|byte| **byte == b'1').count(), 90);
     hosts.stop();
 }
 
