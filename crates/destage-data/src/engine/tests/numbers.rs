@@ -9,7 +9,7 @@ use crate::origins::{NextKeys, OriginError};
 use crate::schema::{ColumnDefault, Schema};
 use crate::settings::TableSettings;
 use destage_core::{Fault, Lsn, Span, Time};
-use destage_engine::{Drive, recover};
+use destage_engine::recover;
 use destage_journal::Journal;
 use destage_testkit::SimDisk;
 use destage_testkit::origin::Set;
