@@ -40,7 +40,7 @@ enum Kind {
 #[derive(Debug)]
 enum Durable {
     Sync(Sync),
-    Write(DurableWrite),
+    Write(Box<DurableWrite>),
 }
 
 /// What came of it, for [`JournalCommit::ended`].
@@ -186,7 +186,7 @@ impl JournalCommit {
             }
             Step::WriteDurably { lane, here } => {
                 let write = journal.take_durable().ok_or(lane)?;
-                (Kind::Durable { lane, durable: Durable::Write(write) }, here)
+                (Kind::Durable { lane, durable: Durable::Write(Box::new(write)) }, here)
             }
         };
         Ok(CommitWork { kind, is_here, began: now })

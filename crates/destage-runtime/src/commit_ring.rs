@@ -236,7 +236,7 @@ fn time_of(ring: &mut IoUring, probe: &Probe, depth: usize) -> io::Result<Durati
             }
         }
     }
-    failed.map_or(Ok(began.elapsed()), Err)
+    failed.map_or_else(|| Ok(began.elapsed()), Err)
 }
 
 /// The least depth that gains nearly as much as any; 0 where none gains.

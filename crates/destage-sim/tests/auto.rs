@@ -1,5 +1,6 @@
 //! `--auto` on hundreds of simulated loads: the contract holds as it does without it, a steady load sees a bounded number of
 //! changes, and the end is no worse than what the user had set.
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use destage_core::{Policy, Span, Time};
 use destage_engine::auto::{Auto, AutoSettings, Counts, Goal, Knobs, Ranges, SPACING_MIN, Verdict};

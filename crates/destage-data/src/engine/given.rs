@@ -169,6 +169,7 @@ impl Engine {
                 return Ok(());
             }
         }
+        let not_before = self.now + ASK_AGAIN;
         let Some((_, pool)) = self.asked_pool(request) else { return Err(result) };
         pool.asked = None;
         let waiting = std::mem::take(&mut pool.waiting);
@@ -178,7 +179,7 @@ impl Engine {
                 None
             }
             Err(error) => {
-                pool.not_before = self.now + ASK_AGAIN;
+                pool.not_before = not_before;
                 Some(self.read_failed(table, &error))
             }
         };

@@ -82,7 +82,7 @@ pub fn check(settings: &Settings) -> Findings {
 /// The example shop is made by a start.
 enum Opened {
     Example,
-    Found { origin: Arc<dyn Origin>, schema: Schema },
+    Found { origin: Arc<dyn Origin>, schema: Box<Schema> },
 }
 
 impl Opened {
@@ -103,7 +103,7 @@ fn open(settings: &Settings) -> Result<Opened, ServeError> {
     };
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
     let schema = origin.schema()?;
-    Ok(Opened::Found { origin, schema })
+    Ok(Opened::Found { origin, schema: Box::new(schema) })
 }
 
 /// Whether a server uses the journal now.

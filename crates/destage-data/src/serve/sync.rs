@@ -9,6 +9,7 @@ use super::{Event, Outbox, ServeError};
 use crate::engine::{COMMIT, Engine};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::{CommitSettings, News, Writers};
+use destage_journal::Journal;
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
 use destage_runtime::commit_ring::CommitRing;
 use destage_runtime::handoff::{Receiver, Sender, queue};

@@ -174,11 +174,11 @@ struct Owned {
 
 impl Owned {
     /// Takes the store over from the owner with this epoch.
-    fn taken_over(checked: &Checked<'_>, from: u64) -> Owned {
+    fn taken_over(checked: &Checked<'_>, from: u64) -> Self {
         let epoch = from + 4;
         let mut writer = checked.writer();
         writer.claim(&claim(Some(from), epoch)).expect("the owner is as it was read");
-        Owned { schema: checked.schema.clone(), writer, epoch, ignored: false }
+        Self { schema: checked.schema.clone(), writer, epoch, ignored: false }
     }
 
     /// Applies groups of the first domain, which stands at `expected`.

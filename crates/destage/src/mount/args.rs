@@ -166,7 +166,7 @@ impl TokenArgs {
         let lease = self.token_lease.span();
         let ceph =
             self.fence.map(|FenceHow::Ceph| CephCommand::new(self.ceph_conf, self.ceph_name));
-        let fence = ceph.map(FenceBy::Ceph).or(self.fence_command.map(FenceBy::Command));
+        let fence = ceph.map(FenceBy::Ceph).or_else(|| self.fence_command.map(FenceBy::Command));
         let no_revocation = self.unsafe_no_revocation;
         let Some(url) = self.tokens.filter(|url| !url.is_empty()) else { return Ok(None) };
         let etcd = EtcdAddress::parse(&url)

@@ -5,6 +5,7 @@
 mod harness;
 
 mod applications;
+mod auto;
 mod cache_file;
 mod clients;
 mod conformance;

@@ -1,20 +1,14 @@
 //! Numbers of the origin's sequences that are given here to new rows.
 
 use super::claims::Script;
-use super::options::Options;
-use super::shop::{self, ITEM};
+use super::shop::ITEM;
 use crate::defaults::Formula;
-use crate::engine::{Engine, Io};
+use crate::engine::Io;
 use crate::origins::{NextKeys, OriginError};
 use crate::schema::{ColumnDefault, Schema};
 use crate::settings::TableSettings;
-use destage_core::{Fault, Lsn, Span, Time};
-use destage_engine::recover;
-use destage_journal::Journal;
-use destage_testkit::SimDisk;
+use destage_core::{Fault, Span};
 use destage_testkit::origin::Set;
-use std::convert::Infallible;
-use std::sync::Arc;
 
 /// The column of `item` that is numbered.
 const NUMBER: usize = 1;
@@ -43,9 +37,13 @@ fn asked(script: &mut Script) -> (u64, u32) {
     (request, count)
 }
 
+fn numbers(numbers: impl IntoIterator<Item = i64>) -> NextKeys {
+    NextKeys { keys: numbers.into_iter().collect(), are_new: false }
+}
+
 fn answer(script: &mut Script, result: Result<Vec<i64>, OriginError>) {
     let (request, _) = asked(script);
-    let result = result.map(|keys| NextKeys { keys, are_new: false });
+    let result = result.map(numbers);
     script.engine.keys_reserved(script.now, request, result);
     script.turn();
     script.settle();
@@ -64,7 +62,7 @@ fn a_new_row_is_given_the_next_number_in_its_write_and_nothing_is_asked_for_it()
     let mut script = script();
     let (request, count) = asked(&mut script);
     assert_eq!(count, 1_000);
-    script.engine.keys_reserved(script.now, request, Ok((7..1_007).collect()));
+    script.engine.keys_reserved(script.now, request, Ok(numbers(7..1_007)));
     script.turn();
     let first = "HSET item:90 tag x\nHGET item:90 n";
     assert_eq!(told(&mut script, first), ":1 $1 7");
@@ -142,7 +140,7 @@ fn a_number_that_the_column_does_not_hold_is_an_error() {
     script.turn();
     let (request, count) = asked(&mut script);
     assert_eq!(count, 10, "a small column has small blocks");
-    script.engine.keys_reserved(script.now, request, Ok((120..130).collect()));
+    script.engine.keys_reserved(script.now, request, Ok(numbers(120..130)));
     script.turn();
     for id in 90..98 {
         assert_eq!(told(&mut script, &format!("HSET item:{id} tag x")), ":1");
@@ -152,46 +150,14 @@ fn a_number_that_the_column_does_not_hold_is_an_error() {
     assert_eq!(told(&mut script, "EXISTS item:98"), ":0");
 }
 
-/// An engine that starts on what a disk holds.
-fn on(disk: &SimDisk) -> Script {
-    let chosen = Options::choose(0);
-    let options = Options { switches: false, ack_origin: false, absent: false, ..chosen };
-    let mut settings = options.settings();
-    settings.policy = destage_core::Policy::default();
-    let (journal, recovery) = Journal::open(Arc::new(disk.clone()), options.journal()).unwrap();
-    let mut schema = shop::schema();
-    numbered(&mut schema);
-    let (now, schema) = (Time::from_secs(1_000), Arc::new(schema));
-    let mut engine = Engine::new(now, schema, journal, &settings, "model".into(), Lsn::ZERO);
-    let mut records = recovery.records(1);
-    let recovered: Result<(), Infallible> =
-        recover(&mut engine, now, Lsn(recovery.last_lsn), |engine| {
-            let Some(record) = records.advance().unwrap() else { return Ok(false) };
-            engine.recover(Lsn(record.lsn), Time(record.stamp_ns), record.payload);
-            Ok(true)
-        });
-    recovered.unwrap();
-    let client = engine.connect().unwrap();
-    let mut script = Script { engine, client, now, ios: Vec::new() };
-    script.turn();
-    script
-}
-
 #[test]
 fn the_number_is_the_same_after_a_crash_and_what_was_left_is_lost() {
     for seed in 0..8 {
-        let disk = SimDisk::new();
-        let mut script = on(&disk);
+        let mut script = script();
         answer(&mut script, Ok((40..50).collect()));
         assert_eq!(told(&mut script, "HSET item:90 tag x\nHGET item:90 n"), ":1 $2 40");
-        drop(script);
-        // The process alone, and the whole machine.
-        if seed == 0 {
-            disk.kill()
-        } else {
-            disk.crash(seed)
-        }
-        let mut script = on(&disk);
+        script.crash(seed);
+        script.turn();
         assert_eq!(told(&mut script, "HGET item:90 n"), "$2 40");
         // The sequence has moved on.
         answer(&mut script, Ok((50..60).collect()));

@@ -182,7 +182,14 @@ impl Reader for PostgresReader {
             let message = format!("table {} has no key column with a sequence", table.name);
             return Err(OriginError::new(Fault::Denied, message));
         };
-        self.next_numbers(table, column, count)
+        // The greatest key is that of the time before: a row of an earlier number that comes later is none of these. Of a key
+        // of several columns an index may not find it.
+        let greatest = match table.key_len {
+            1 => format!("SELECT max({}) FROM {}", table.columns[column].sql_name, table.sql_name),
+            _ => NO_GREATEST.to_owned(),
+        };
+        let next = self.reserve(table, column, count, &greatest)?;
+        Ok(NextKeys { are_new: next.are_new && table.key_len == 1, ..next })
     }
 
     fn next_numbers(
@@ -191,14 +198,24 @@ impl Reader for PostgresReader {
         column: usize,
         count: u32,
     ) -> Result<Vec<i64>, OriginError> {
+        Ok(self.reserve(table, column, count, NO_GREATEST)?.keys)
+    }
+}
+
+/// For who does not ask which number is the greatest of the table.
+const NO_GREATEST: &str = "SELECT NULL";
+
+impl PostgresReader {
+    /// Takes numbers of the column's sequence: whether each is beyond what `greatest` selects.
+    fn reserve(
+        &mut self,
+        table: &Table,
+        column: usize,
+        count: u32,
+        greatest: &str,
+    ) -> Result<NextKeys, OriginError> {
         let what = format!("reserve keys of {}", table.name);
         let (name, count) = (&table.columns[column].name, i64::from(count));
-        // The greatest key is that of the time before: a row of an earlier number that comes later is none of these. Of a key
-        // of several columns an index may not find it.
-        let greatest = match table.key_len {
-            1 => format!("SELECT max({}) FROM {}", table.columns[column].sql_name, table.sql_name),
-            _ => "SELECT NULL".to_owned(),
-        };
         let sql = format!(
             "SELECT nextval(s.name), ({greatest})::int8 FROM \
              (SELECT pg_get_serial_sequence($1, $2)::regclass AS name) s, generate_series(1, $3)"
@@ -208,8 +225,7 @@ impl Reader for PostgresReader {
         let rows = self.connection.run(&what, async |client| {
             client.query(&statement, &[&table.sql_name, name, &count]).await
         })?;
-        let mut next =
-            NextKeys { keys: Vec::with_capacity(rows.len()), are_new: table.key_len == 1 };
+        let mut next = NextKeys { keys: Vec::with_capacity(rows.len()), are_new: true };
         for row in &rows {
             let (key, greatest): (i64, Option<i64>) = (row.get(0), row.get(1));
             next.keys.push(key);

@@ -297,7 +297,7 @@ fn a_lost_connection_is_unavailable_and_leaves_nothing_half_done() {
 /// MariaDB merges by any unique index, and the key of a row that it found by another one would be lost.
 #[test]
 fn a_new_row_is_merged_by_its_primary_key_alone() {
-    let Some(database) = Database::open("write_merged") else { return };
+    let Some(mut database) = Database::open("write_merged") else { return };
     database.sql(
         "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, u varchar(9) UNIQUE, v varchar(9));
          INSERT INTO t VALUES (1, 'a', 'old'), (2, 'b', 'old');

@@ -378,7 +378,7 @@ fn key_columns<'a>(
             return Err(reason.into());
         }
         folded.push(attribute);
-        left.get_or_insert(reason.into());
+        left.get_or_insert_with(|| reason.into());
     }
     match left {
         Some(left) => Err(NoKey { folded, ..left }),
