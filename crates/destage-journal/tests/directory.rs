@@ -100,3 +100,27 @@ fn a_file_opened_once_more_is_the_same_whatever_has_its_name() {
     assert_eq!(std::fs::read(&moved).unwrap(), b"mine");
     assert_eq!(std::fs::read(&path).unwrap(), b"copy");
 }
+
+/// What a killed process has handed to the kernel goes on, although the directory is free: it holds its handle, and nothing else.
+#[test]
+fn a_start_waits_for_direct_writes_of_a_process_that_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let disk = DirDisk::open(&path).unwrap();
+    let file = disk.open("segment-0000000001", true).unwrap();
+    let Ok(under_way) = file.direct() else {
+        return eprintln!("not run: this file system takes no direct writes");
+    };
+    drop((file, disk));
+    let (opened, wait) = std::sync::mpsc::channel();
+    let start = std::thread::spawn(move || {
+        let disk = DirDisk::open(path).unwrap();
+        opened.send(()).unwrap();
+        disk
+    });
+    let early = wait.recv_timeout(std::time::Duration::from_millis(50));
+    assert!(early.is_err(), "a write may still land");
+    drop(under_way);
+    wait.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    start.join().unwrap();
+}

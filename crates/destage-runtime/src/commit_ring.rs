@@ -287,7 +287,11 @@ mod tests {
         let disk = DirDisk::open(folder.join("journal")).unwrap();
         let (mut journal, recovery) = Journal::open(Arc::new(disk), Options::default()).unwrap();
         journal.allow_durable_writes(DEPTH);
-        (journal.durable_writes() > 0).then_some((journal, recovery))
+        if journal.durable_writes() == 0 {
+            eprintln!("not run: this file system takes no direct writes");
+            return None;
+        }
+        Some((journal, recovery))
     }
 
     fn commit() -> JournalCommit {

@@ -9,12 +9,12 @@ use destage_runtime::policy;
 impl Engine {
     /// Looks whether another setting is to be tried, kept or taken back.
     pub(super) fn look_at_auto(&mut self) {
-        if self.auto.due().is_none_or(|at| at > self.now) {
+        if self.measured.auto().due().is_none_or(|at| at > self.now) {
             return;
         }
         let status = self.core.status();
         let counts = self.measured.counts(Counts::of(&status));
-        if let Some(policy) = self.auto.look(self.now, self.core.policy(), &counts) {
+        if let Some(policy) = self.measured.auto_mut().look(self.now, self.core.policy(), &counts) {
             self.put_in_force(&policy);
         }
     }
@@ -36,12 +36,13 @@ impl Engine {
             self.put_in_force(&changed);
         }
         if let Some(goal) = goal
-            && let Some(policy) = self.auto.switch(self.now, goal, self.core.policy())
+            && let Some(policy) =
+                self.measured.auto_mut().switch(self.now, goal, self.core.policy())
         {
             self.put_in_force(&policy);
         }
         let summary = policy::summary(self.core.policy());
-        Ok(match self.auto.goal() {
+        Ok(match self.measured.auto().goal() {
             None => summary,
             goal => format!("{summary}, auto {}", goal_name(goal)),
         })

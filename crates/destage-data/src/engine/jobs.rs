@@ -1,6 +1,7 @@
 //! What waits for the threads that do I/O: jobs, and rows to be fetched, which are asked for many at a time.
 
 use super::job::{FetchJob, Io};
+use super::put_off::PutOff;
 use std::collections::VecDeque;
 
 /// The queues of an engine.
@@ -8,6 +9,7 @@ use std::collections::VecDeque;
 pub(super) struct Jobs {
     io: Vec<Io>,
     fetches: VecDeque<FetchJob>,
+    put_off: PutOff,
 }
 
 impl Jobs {
@@ -19,6 +21,16 @@ impl Jobs {
     /// Jobs to start, in order.
     pub(super) fn take(&mut self) -> Vec<Io> {
         std::mem::take(&mut self.io)
+    }
+
+    /// What is to be asked again of an origin that is away.
+    pub(super) fn put_off(&self) -> &PutOff {
+        &self.put_off
+    }
+
+    /// The same, to be changed.
+    pub(super) fn put_off_mut(&mut self) -> &mut PutOff {
+        &mut self.put_off
     }
 
     /// Has a row be fetched.

@@ -8,6 +8,7 @@ use destage_core::{Fault, Lsn, Mode, Span, Time};
 use destage_engine::auto::Counts;
 use destage_journal::JournalStatus;
 use destage_replicas_redis::Reach;
+use destage_runtime::auto::AutoPilot;
 use destage_runtime::latency::{Latency, SizeWindow};
 use destage_runtime::mode_log::ModeLog;
 use destage_runtime::policy::{DISK_FULL, TOO_FEW_COPIES};
@@ -53,10 +54,11 @@ pub(super) struct Measured {
     given_up: u64,
     slow: SlowLog,
     spikes: LatencyLog,
+    auto: AutoPilot,
 }
 
 impl Measured {
-    pub(super) fn new(now: Time) -> Self {
+    pub(super) fn new(now: Time, auto: AutoPilot) -> Self {
         Self {
             started: now,
             modes: ModeLog::default(),
@@ -81,6 +83,7 @@ impl Measured {
             given_up: 0,
             slow: SlowLog::default(),
             spikes: LatencyLog::default(),
+            auto,
         }
     }
 
@@ -252,7 +255,17 @@ impl Measured {
 
     /// When the log is to be told of a mode at the latest.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.modes.due()
+        self.modes.due().into_iter().chain(self.auto.due()).min()
+    }
+
+    /// The settings that are tried out, by what is measured.
+    pub(super) fn auto(&self) -> &AutoPilot {
+        &self.auto
+    }
+
+    /// The same, to go on.
+    pub(super) fn auto_mut(&mut self) -> &mut AutoPilot {
+        &mut self.auto
     }
 
     /// Adds what was counted and measured to a report. The core is in this mode, and has decided everything up to `decided`.

@@ -145,7 +145,6 @@ use once::OnceTokens;
 use overlay::Overlay;
 use perform::FieldNames;
 use prepared::Prepared;
-use put_off::PutOff;
 use rows::Rows;
 use rules::Rules;
 use sessions::Sessions;
@@ -180,8 +179,6 @@ pub struct Engine {
     absent: Absent,
     sessions: Sessions,
     asking: Asking,
-    /// Questions to an origin that is away.
-    put_off: PutOff,
     /// Whom a change concerns.
     watchers: Watchers,
     /// Commands that are carried out once.
@@ -191,8 +188,6 @@ pub struct Engine {
     derived: Derived,
     jobs: Jobs,
     measured: Measured,
-    /// Settings that are tried out.
-    auto: AutoPilot,
     scratch: Scratch,
 }
 
@@ -282,14 +277,12 @@ impl Engine {
                 settings.output_total_bytes_max,
             ),
             asking: Asking::default(),
-            put_off: PutOff::default(),
             watchers: Watchers::default(),
             once: OnceTokens::new(once::limits(settings)),
             decisions: Decisions::default(),
             derived: Derived::default(),
             jobs: Jobs::default(),
-            measured: Measured::new(now),
-            auto: AutoPilot::new(now, settings.auto, "", &settings.policy),
+            measured: Measured::new(now, AutoPilot::new(now, settings.auto, "", &settings.policy)),
             scratch: Scratch::default(),
             config,
             schema,
@@ -319,11 +312,10 @@ impl Engine {
             self.core.next_timeout(),
             self.freshness.next_timeout(),
             self.absent.next_timeout(),
-            self.put_off.next_timeout(),
+            self.jobs.put_off().next_timeout(),
             self.domains.watermarks().all_due(self.core.decided()),
             self.undecided.unknown().next_timeout(),
             self.measured.next_timeout(),
-            self.auto.due(),
             self.watchers.next_timeout(),
             self.rows.tracking().next_timeout(self.now),
         ];

@@ -35,6 +35,21 @@ impl PutOff {
     pub(super) fn next_timeout(&self) -> Option<Time> {
         (!self.questions.is_empty()).then_some(self.due)
     }
+
+    fn push(&mut self, question: Question, now: Time) {
+        if self.questions.is_empty() {
+            self.due = now + AGAIN_AFTER;
+        }
+        self.questions.push_back(question);
+    }
+
+    /// All of it, if it is time. What is put off once more waits as long again.
+    fn take_due(&mut self, now: Time) -> VecDeque<Question> {
+        if self.next_timeout().is_none_or(|due| due > now) {
+            return VecDeque::new();
+        }
+        std::mem::take(&mut self.questions)
+    }
 }
 
 impl Engine {
@@ -82,20 +97,13 @@ impl Engine {
     }
 
     fn put_off(&mut self, question: Question) {
-        if self.put_off.questions.is_empty() {
-            self.put_off.due = self.now + AGAIN_AFTER;
-        }
-        self.put_off.questions.push_back(question);
+        self.jobs.put_off_mut().push(question, self.now);
     }
 
     /// Asks again what it is time for, and gives up what nobody waits for any more.
     pub(super) fn ask_put_off(&mut self) {
-        if self.put_off.next_timeout().is_none_or(|due| due > self.now) {
-            return;
-        }
-        self.put_off.due = self.now + AGAIN_AFTER;
         let mut asks = true;
-        for question in std::mem::take(&mut self.put_off.questions) {
+        for question in self.jobs.put_off_mut().take_due(self.now) {
             let is_awaited = match &question {
                 Question::Row(job) => self.is_awaited(job.unit),
                 Question::Other(request, _) => {
@@ -112,7 +120,7 @@ impl Engine {
                     self.forget_numbers(request);
                 }
                 _ if !is_awaited => {}
-                question if !asks => self.put_off.questions.push_back(question),
+                question if !asks => self.put_off(question),
                 Question::Row(job) => self.jobs.fetch(job),
                 Question::Other(_, io) => self.jobs.push(io),
             }

@@ -39,7 +39,7 @@ impl Engine {
         report.memory.groups_bytes = status.dirty_bytes;
         report.memory.clients_bytes =
             self.sessions.iter().map(|s| (s.output_bytes() + s.inbox.len()) as u64).sum();
-        report.auto = self.auto.report(self.core.policy());
+        report.auto = self.measured.auto().report(self.core.policy());
         report.derived = Some(self.derived.report());
         report.once = Some(self.once.report());
         report.tracking = Some(self.rows.tracking().report());

@@ -67,7 +67,7 @@ fn a_row_is_asked_for_again_while_a_client_waits_for_it() {
     script.fetch(0);
     script.sync();
     assert_eq!(script.received().0, "$1\r\n0\r\n:5\r\n$1\r\n5\r\n");
-    assert!(script.engine.put_off.next_timeout().is_none());
+    assert!(script.engine.jobs.put_off().next_timeout().is_none());
 }
 
 /// One of them finds out whether it is back. Then all are asked, rows many at a time.
@@ -114,7 +114,7 @@ fn what_nobody_waits_for_any_more_is_not_asked_again() {
     // What was asked meanwhile comes too late.
     script.fetch(0);
     pass(&mut script, LATER);
-    assert!(!script.engine.has_fetches() && script.engine.put_off.next_timeout().is_none());
+    assert!(!script.engine.has_fetches() && script.engine.jobs.put_off().next_timeout().is_none());
     script.send("HGET item:0 n");
     script.fetch(0);
     assert_eq!(script.received().0, "$2\r\n10\r\n");
@@ -151,7 +151,7 @@ fn other_questions_are_asked_again_as_well() {
         script.engine.disconnect(script.now, clients[1]);
         pass(&mut script, LATER);
         assert_eq!(ask(&mut script), 0, "{command}");
-        assert!(script.engine.put_off.next_timeout().is_none());
+        assert!(script.engine.jobs.put_off().next_timeout().is_none());
     }
 }
 
