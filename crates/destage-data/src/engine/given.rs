@@ -4,14 +4,12 @@
 //! for the origin. A number is given to one row only, and is a part of its write. What is left of a block at a crash is
 //! lost, as what PostgreSQL's CACHE holds is.
 
-use super::command::EXEC;
-use super::session::{Session, Waiting};
+use super::session::{Job, Session, Waiting};
 use super::{Engine, Io, PREFETCH_CLIENT};
 use crate::defaults::Formula;
-use crate::origins::{NextKeys, OriginError};
 use crate::schema::{Schema, TableId};
 use crate::value::ColumnType;
-use destage_core::{ClientId, RequestId, Span, Time};
+use destage_core::{ClientId, Lsn, RequestId, Span, Time};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +27,7 @@ const BLOCK_MIN: i64 = 10;
 /// So many blocks at once for a command that has used up a whole one.
 const BLOCKS_FOR_MANY: u32 = 10;
 /// How long after a failure numbers are asked for again that nobody waits for.
-const ASK_AGAIN: Span = Span::from_secs(1);
+pub(super) const ASK_AGAIN: Span = Span::from_secs(1);
 
 /// The numbers at hand.
 #[derive(Debug, Default)]
@@ -37,7 +35,7 @@ pub(super) struct Numbers(BTreeMap<Numbered, Pool>);
 
 /// Those of one column.
 #[derive(Debug)]
-struct Pool {
+pub(super) struct Pool {
     /// Reserved, and given to no row.
     left: RefCell<VecDeque<i64>>,
     block: u32,
@@ -61,6 +59,25 @@ impl Pool {
             waiting: Vec::new(),
             not_before: Time::ZERO,
         }
+    }
+
+    /// How many numbers a question asks for.
+    pub(super) fn block(&self) -> u32 {
+        self.block
+    }
+
+    /// The block has come, or not; then the next one may be asked for from `not_before` on. Returns the requests that waited.
+    pub(super) fn answered(
+        &mut self,
+        numbers: Option<Vec<i64>>,
+        not_before: Time,
+    ) -> Vec<RequestId> {
+        self.asked = None;
+        match numbers {
+            Some(numbers) => self.left.borrow_mut().extend(numbers),
+            None => self.not_before = not_before,
+        }
+        std::mem::take(&mut self.waiting)
     }
 
     fn is_low(&self) -> bool {
@@ -131,7 +148,7 @@ impl Engine {
         session.waiting = Some(Waiting::Numbers { request: waits, raw: raw.into() });
     }
 
-    fn asked_pool(&mut self, request: RequestId) -> Option<(Numbered, &mut Pool)> {
+    pub(super) fn asked_pool(&mut self, request: RequestId) -> Option<(Numbered, &mut Pool)> {
         let pools = self.freshness.fresh_mut().numbers_mut().0.iter_mut();
         let mut asked = pools.filter(|(_, pool)| pool.asked == Some(request));
         asked.next().map(|(&of, pool)| (of, pool))
@@ -153,56 +170,18 @@ impl Engine {
         }
     }
 
-    /// Takes an answer of the origin that is for no NEXTID; gives it back if it is for one.
-    pub(super) fn take_numbers(
+    /// Asks for keys to be handed out; what their client waits for.
+    pub(super) fn ask_next_keys(
         &mut self,
-        request: RequestId,
-        result: Result<NextKeys, OriginError>,
-    ) -> Result<(), Result<NextKeys, OriginError>> {
-        let Some(((table, column), pool)) = self.asked_pool(request) else { return Err(result) };
-        let count = pool.block;
-        if let Err(error) = &result
-            && self.awaits_numbers(request)
-        {
-            let again = || Io::NextKeys { request: request.0, table, column, count };
-            if self.put_off_question(request, table, error, again) {
-                return Ok(());
-            }
-        }
-        let not_before = self.now + ASK_AGAIN;
-        let Some((_, pool)) = self.asked_pool(request) else { return Err(result) };
-        pool.asked = None;
-        let waiting = std::mem::take(&mut pool.waiting);
-        let error = match result {
-            Ok(numbers) => {
-                pool.left.borrow_mut().extend(numbers.keys);
-                None
-            }
-            Err(error) => {
-                pool.not_before = not_before;
-                Some(self.read_failed(table, &error))
-            }
-        };
-        for waits in waiting {
-            // Whoever has given up or is gone waits no more.
-            let Some((client, mut session)) = self.sessions.take_waiting(waits) else { continue };
-            let Some(Waiting::Numbers { raw, .. }) = session.waiting.take() else {
-                unreachable!("it waited for numbers")
-            };
-            match &error {
-                None => {
-                    session.put_back(&raw);
-                    session.asks_anew = true;
-                }
-                Some(error) => {
-                    if *raw == *EXEC {
-                        self.end_multi(&mut session);
-                    }
-                    self.fail(&mut session, error.clone());
-                }
-            }
-            self.sessions.restore_answered(client, session);
-        }
-        Ok(())
+        client: ClientId,
+        table: TableId,
+        column: usize,
+        count: u32,
+    ) -> Waiting {
+        let request = self.asking.request_id(client.0);
+        let (newest, decided) = (Lsn(self.core.next_lsn().0 - 1), self.core.decided());
+        self.absent.expect_keys(table, newest);
+        self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
+        Waiting::Job { request, job: Job::NextKeys { table, column, count, decided } }
     }
 }

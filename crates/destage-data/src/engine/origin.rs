@@ -7,7 +7,7 @@ use super::session::{Job, Waiting};
 use super::undecided::Cascade;
 use super::{Engine, FetchJob, Io};
 use crate::origins::{Applied, Keys, NextKeys, OriginError, Snapshot, Watermarks};
-use crate::resp::{Code, Reply, ReplyError};
+use crate::resp::Reply;
 use crate::schema::TableId;
 use destage_core::{
     BatchId, ClientId, Fault, Input, Lsn, RequestId, Span, StopReason, Time, UnitId,
@@ -104,16 +104,6 @@ impl Engine {
         self.run_ready();
     }
 
-    /// Whoever waits for a row is told that it does not come.
-    pub(super) fn row_failed(&mut self, job: &FetchJob, fault: Fault) {
-        let unit = job.unit;
-        self.rows.pages().end(unit);
-        self.decisions.fetch_failed(unit);
-        let identity = self.rows.identity(job.table, &job.key);
-        self.core.handle(self.now, Input::Fetched { unit, result: Err(fault), identity });
-        self.pump();
-    }
-
     /// A batch was applied, or not.
     pub fn destaged(&mut self, now: Time, batch: BatchId, result: Result<Applied, OriginError>) {
         self.now = self.now.max(now);
@@ -190,21 +180,6 @@ impl Engine {
         self.show_parked(lsn, &bytes);
     }
 
-    /// Asks for keys to be handed out; what their client waits for.
-    pub(super) fn ask_next_keys(
-        &mut self,
-        client: ClientId,
-        table: TableId,
-        column: usize,
-        count: u32,
-    ) -> Waiting {
-        let request = self.asking.request_id(client.0);
-        let (newest, decided) = (Lsn(self.core.next_lsn().0 - 1), self.core.decided());
-        self.absent.expect_keys(table, newest);
-        self.jobs.push(Io::NextKeys { request: request.0, table, column, count });
-        Waiting::Job { request, job: Job::NextKeys { table, column, count, decided } }
-    }
-
     /// Keys were reserved, or not.
     pub fn keys_reserved(
         &mut self,
@@ -264,18 +239,6 @@ impl Engine {
             self.fail(&mut session, error);
             self.sessions.restore(client, session);
         }
-    }
-
-    /// What a client is told whose question the origin has not answered.
-    pub(super) fn read_failed(&mut self, table: TableId, error: &OriginError) -> ReplyError {
-        self.measured.read_failed(self.now, &self.schema.table(table).name, error);
-        // What is rejected, as a key of a sequence that is exhausted, no second attempt gets.
-        let code = match error.fault {
-            Fault::Denied => Code::Denied,
-            Fault::Rejected => Code::Err,
-            _ => Code::Unavailable,
-        };
-        ReplyError::new(code, format!("{}: {}", self.config.origin, error.message))
     }
 
     /// The origin says which rows have the values that were asked for, in their order, or failed to.

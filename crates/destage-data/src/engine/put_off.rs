@@ -8,6 +8,7 @@
 use super::asking::is_prefetch;
 use super::{Engine, FetchJob, Io};
 use crate::origins::OriginError;
+use crate::resp::{Code, ReplyError};
 use crate::schema::TableId;
 use crate::settings::OnAway;
 use destage_core::{Fault, RequestId, Span, Time, UnitId};
@@ -24,7 +25,7 @@ pub(super) struct PutOff {
 }
 
 #[derive(Debug)]
-enum Question {
+pub(super) enum Question {
     Row(FetchJob),
     /// Of one client's request.
     Other(RequestId, Io),
@@ -44,7 +45,7 @@ impl PutOff {
     }
 
     /// All of it, if it is time. What is put off once more waits as long again.
-    fn take_due(&mut self, now: Time) -> VecDeque<Question> {
+    pub(super) fn take_due(&mut self, now: Time) -> VecDeque<Question> {
         if self.next_timeout().is_none_or(|due| due > now) {
             return VecDeque::new();
         }
@@ -59,7 +60,7 @@ impl Engine {
     }
 
     /// Whether some client waits for a row that is under way.
-    fn is_awaited(&self, unit: UnitId) -> bool {
+    pub(super) fn is_awaited(&self, unit: UnitId) -> bool {
         self.core.waiting_at(unit).any(|request| !is_prefetch(request))
     }
 
@@ -96,35 +97,19 @@ impl Engine {
         is_put_off
     }
 
-    fn put_off(&mut self, question: Question) {
+    pub(super) fn put_off(&mut self, question: Question) {
         self.jobs.put_off_mut().push(question, self.now);
     }
 
-    /// Asks again what it is time for, and gives up what nobody waits for any more.
-    pub(super) fn ask_put_off(&mut self) {
-        let mut asks = true;
-        for question in self.jobs.put_off_mut().take_due(self.now) {
-            let is_awaited = match &question {
-                Question::Row(job) => self.is_awaited(job.unit),
-                Question::Other(request, _) => {
-                    self.sessions.waiting(*request).is_some() || self.awaits_numbers(*request)
-                }
-            };
-            match question {
-                Question::Row(job) if !is_awaited => self.row_failed(&job, Fault::Unavailable),
-                Question::Other(request, Io::Scan { .. }) if !is_awaited => {
-                    self.undecided.structural_mut().unpin(request.0);
-                    self.domains.unask(request.0);
-                }
-                Question::Other(request, Io::NextKeys { .. }) if !is_awaited => {
-                    self.forget_numbers(request);
-                }
-                _ if !is_awaited => {}
-                question if !asks => self.put_off(question),
-                Question::Row(job) => self.jobs.fetch(job),
-                Question::Other(_, io) => self.jobs.push(io),
-            }
-            asks &= !is_awaited || !self.measured.is_read_failing();
-        }
+    /// What a client is told whose question the origin has not answered.
+    pub(super) fn read_failed(&mut self, table: TableId, error: &OriginError) -> ReplyError {
+        self.measured.read_failed(self.now, &self.schema.table(table).name, error);
+        // What is rejected, as a key of a sequence that is exhausted, no second attempt gets.
+        let code = match error.fault {
+            Fault::Denied => Code::Denied,
+            Fault::Rejected => Code::Err,
+            _ => Code::Unavailable,
+        };
+        ReplyError::new(code, format!("{}: {}", self.config.origin, error.message))
     }
 }
