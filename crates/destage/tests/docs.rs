@@ -336,6 +336,7 @@ fn of_any_front_end() -> Report {
     report.slow_commands = vec![Default::default()];
     (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
     (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));
+    report.journal.depth = Some(0);
     report.clients.open_files = Some(0);
     (report.clients.unread_bytes, report.clients.cut_off_total) = (Some(0), Some(0));
     (report.memory.rows_bytes, report.memory.index_bytes) = (Some(0), Some(0));
