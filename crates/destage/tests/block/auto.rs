@@ -2,7 +2,7 @@
 
 use crate::harness::{PATIENCE, Scratch, eventually, millis};
 use crate::history::stamped;
-use crate::server::{Launch, Server, image, text};
+use crate::server::{Launch, Server, image};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -70,18 +70,4 @@ fn a_volume_finds_a_longer_linger_says_why_and_is_switched_off() {
     server.client().read(sent % 4 * 4096, &mut block).expect("a read");
     assert_eq!(block, stamped(sent));
     assert_eq!(server.stop(), 0);
-}
-
-#[test]
-fn volumes_of_a_group_try_nothing() {
-    let scratch = Scratch::new();
-    let flags = ["--group", "database", "--coordinator"];
-    let (code, said) = launch(&scratch).with(&flags).with(&["--auto", "writes"]).refused();
-    assert_eq!(code, 2, "{said}");
-    assert!(said.contains("--auto does not go with --group"), "{said}");
-    let server = launch(&scratch).with(&flags).start();
-    let refused = server.try_ask(&["policy", "auto=writes", "linger=5ms"]);
-    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
-    assert!(text(&refused.stderr).contains("does not go with --group"));
-    assert_eq!(server.status()["policy"]["linger_seconds"], 0.1);
 }

@@ -336,3 +336,21 @@ fn groups_that_make_no_sense_are_refused() {
         assert!(said.contains(part), "{said}");
     }
 }
+
+/// What one volume tried would hold up the others.
+#[test]
+fn volumes_of_a_group_try_no_settings() {
+    let group = "group = 'shop'\nstaleness = '1h'";
+    let flags = ["--group", "shop", "--coordinator", "-D", "1h"];
+    let Some(with) = pair(&[&flags[..], &["--auto", "writes"]].concat(), group) else { return };
+    let (code, said) = with.launch.refused();
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("--auto does not go with --group"), "{said}");
+    let Some(without) = grouped() else { return };
+    let server = without.launch.start();
+    let refused = server.try_ask(&["policy", "auto=writes", "linger=5ms"]);
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("does not go with --group"), "{said}");
+    assert_eq!(server.status()["policy"]["linger_seconds"], 0.0);
+}

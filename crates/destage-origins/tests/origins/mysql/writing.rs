@@ -301,7 +301,7 @@ fn a_new_row_is_merged_by_its_primary_key_alone() {
     database.sql(
         "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, u varchar(9) UNIQUE, v varchar(9));
          INSERT INTO t VALUES (1, 'a', 'old'), (2, 'b', 'old');
-         CREATE TABLE two (a varchar(9), b int, u int UNIQUE, v int, PRIMARY KEY (a, b));
+         CREATE TABLE two (a varchar(9) COLLATE utf8mb4_nopad_bin, b int, u int UNIQUE, v int, PRIMARY KEY (a, b));
          INSERT INTO two VALUES ('x', 1, 10, 1), ('x', 2, 20, 1)",
     );
     let mut claimed = Claimed::before(&database.origin());
@@ -313,7 +313,8 @@ fn a_new_row_is_merged_by_its_primary_key_alone() {
     // All rows of one statement: a new one, one that is there, and one that has the value of another.
     let refused = claimed.apply(&[make("3", "c"), make("1", "a"), make("4", "b")]).unwrap_err();
     assert_eq!(refused.fault, Fault::Rejected);
-    assert!(refused.message.contains("another primary key [1242"), "{refused:?}");
+    let parts = ["another primary key", "[1242"];
+    assert!(parts.iter().all(|part| refused.message.contains(part)), "{refused:?}");
     let refused = claimed.apply(&[make("1", "b")]).unwrap_err();
     assert!(refused.fault == Fault::Rejected && refused.message.contains("1062"), "{refused:?}");
     claimed.apply(&[make("3", "c"), make("1", "a")]).unwrap();
