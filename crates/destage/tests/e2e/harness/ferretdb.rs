@@ -93,15 +93,6 @@ impl Ferret {
         reply
     }
 
-    /// What the server says where it refuses a command or a part of it.
-    #[track_caller]
-    pub(crate) fn refusal(&self, command: Document) -> Option<String> {
-        match self.ask(async |client| Ok(client.database("shop").run_command(command).await)) {
-            Ok(reply) => reply.get("writeErrors").map(ToString::to_string),
-            Err(error) => Some(error.to_string()),
-        }
-    }
-
     /// Gives a collection another name.
     #[track_caller]
     pub(crate) fn rename(&self, from: &str, to: &str) {

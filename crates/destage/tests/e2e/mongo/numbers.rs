@@ -3,7 +3,6 @@
 use super::{before, by_id};
 use crate::harness::ferretdb::Ferret;
 use crate::harness::{PATIENCE, Scratch};
-use mongodb::bson::{Decimal128, doc};
 
 #[test]
 fn fields_of_type_double_are_incremented_and_kept_exactly_once() {
@@ -34,33 +33,6 @@ fn fields_of_type_double_are_incremented_and_kept_exactly_once() {
     server.drain();
     assert_eq!(price(&ferret), 5.5);
     server.terminate(PATIENCE).says(0, &[]);
-}
-
-#[test]
-fn decimals_are_refused_before_a_server_that_holds_none() {
-    let scratch = Scratch::new();
-    let Some(ferret) = Ferret::start(&scratch) else { return };
-    let launch = before(&scratch, &ferret);
-    // Past Destage. A server that takes it is one before which a field of this type is to be tested end to end.
-    let total: Decimal128 = "1.50".parse().expect("it is a decimal");
-    let document = doc! { "_id": 1_i64, "total": total };
-    let refused = ferret.refusal(doc! { "insert": "bills", "documents": [document] });
-    assert!(refused.is_some(), "it takes decimals");
-    ferret.command(doc! { "create": "bills" });
-    let number = doc! { "insert": "others", "documents": [doc! { "_id": 1_i64, "total": 1.5 }] };
-    assert_eq!(ferret.refusal(number), None, "nothing but the decimal is in the way");
-    let path = scratch.join("destage.toml");
-    let settings = std::fs::read_to_string(&path).expect("the settings can be read");
-    let bills = "[table.bills]\nid = 'int'\nfields = { total = 'decimal', note = 'string' }\n";
-    std::fs::write(&path, format!("{settings}\n{bills}")).expect("the settings can be written");
-    let server = launch.start();
-    let refused = server.client().run("HSET bills:1 total 1.50");
-    for part in ["bills", "'total' is of type decimal", "FerretDB (version 1)"] {
-        assert!(refused.error().contains(part), "{refused:?}");
-    }
-    assert_eq!(server.client().run("HSET products:1 name x").int(), 1);
-    server.drain();
-    assert_eq!(ferret.count("bills"), 0);
 }
 
 #[test]
