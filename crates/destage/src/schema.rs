@@ -44,6 +44,10 @@ pub(crate) struct SchemaArgs {
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 
+    /// Print nothing but the sections to begin a settings file with, from samples of the documents (MongoDB).
+    #[arg(long, conflicts_with = "format")]
+    suggest: bool,
+
     #[command(flatten)]
     invalidation: InvalidationArgs,
 }
@@ -63,6 +67,16 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<(), CliError> {
     }
     let mut schema = schema()?;
     let suggested = origin.suggested_settings(&schema).map_err(|error| failed(READ, &error))?;
+    if args.suggest {
+        let sections = suggested.ok_or_else(|| {
+            let origin = origin.describe();
+            CliError::usage(format!(
+                "nothing is to be suggested for {origin}: its catalogue tells all tables, or its collections hold no documents. \
+                 See them without --suggest"
+            ))
+        })?;
+        return print(&format!("# {SUGGESTED}\n{sections}"));
+    }
     // What does not fit is told below what there is.
     let fits = fit(&settings, &*origin, &mut schema);
     let missing = missing_indexes(&*origin, &schema);

@@ -11,7 +11,7 @@ pub(crate) use crash::{NAME as CRASHES, round};
 
 use crate::harness::ferretdb::Ferret;
 use crate::harness::server::binary;
-use crate::harness::{Launch, PATIENCE, Reply, Scratch, Server, eventually, output};
+use crate::harness::{Database, Launch, PATIENCE, Reply, Scratch, Server, eventually, output};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, doc};
@@ -78,6 +78,35 @@ fn the_schema_comes_from_the_settings_and_what_is_not_declared_is_refused() {
     let exit = srv.refused();
     exit.says(2, &["mongodb+srv", "name them"]);
     assert!(!exit.log.contains("hush"), "{}", exit.log);
+}
+
+#[test]
+fn settings_from_samples_are_printed_alone_and_serve_as_they_are() {
+    let scratch = Scratch::new();
+    let Some(ferret) = Ferret::start(&scratch) else { return };
+    ferret.insert("notes", vec![doc! { "_id": 7_i64, "text": "x", "at": { "line": 3 } }]);
+    let suggest = |url: &str| {
+        let mut schema = Command::new(binary());
+        schema.args(["schema", "--suggest", "--origin", url]).env_remove("DESTAGE_ORIGIN");
+        schema.output().expect("the binary starts")
+    };
+    let printed = suggest(&ferret.url());
+    assert_eq!(printed.status.code(), Some(0));
+    let file = scratch.join("suggested.toml");
+    std::fs::write(&file, printed.stdout).expect("the settings can be written");
+    let config = file.display().to_string();
+    let server = Launch::before(&scratch, &ferret.url()).with(&["--config", &config]).start();
+    let mut client = server.client();
+    assert_eq!(client.run("HMGET notes:7 text at.line").array().len(), 2);
+    assert_eq!(client.run("HGET notes:7 at.line").text(), "3");
+    assert!(!client.run("HSET notes:7 text y").is_error());
+    server.drain();
+    // A catalogue tells more than samples do.
+    let sqlite = Database::sqlite(&scratch).with("CREATE TABLE t (id INTEGER PRIMARY KEY)");
+    let refused = suggest(&sqlite.url());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), refused.stdout.is_empty()), (Some(2), true), "{said}");
+    assert!(said.contains("nothing is to be suggested"), "{said}");
 }
 
 #[test]
