@@ -12,6 +12,7 @@ mod slow;
 mod tracking;
 
 use crate::latency::BUCKETS;
+use crate::memory;
 use crate::policy;
 use destage_core::{Policy, Status};
 use serde::{Deserialize, Serialize};
@@ -548,7 +549,10 @@ impl Report {
                 syncs_total: status.syncs,
                 ..JournalReport::default()
             },
-            memory: MemoryReport { resident_bytes: resident_bytes(), ..MemoryReport::default() },
+            memory: MemoryReport {
+                resident_bytes: memory::resident_bytes(),
+                ..MemoryReport::default()
+            },
             ..Self::default()
         }
     }
@@ -583,17 +587,6 @@ fn writes(status: &Status) -> WritesReport {
         pinned_bytes: status.pinned_bytes,
         commit_latency: Latencies::default(),
     }
-}
-
-/// Resident memory from the kernel; 0 where it does not say.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|rest| rest.trim().strip_suffix("kB"))
-        .and_then(|kib| kib.trim().parse::<u64>().ok())
-        .map_or(0, |kib| kib * 1024)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The forms of values on the command line, with their errors.
 
 use crate::error::CliError;
-use destage_data::settings::{DEPTH_MAX, Unmapped};
+use destage_data::settings::{DEPTH_MAX, OnAway, Unmapped};
 use destage_runtime::sockets::Listen;
 use destage_runtime::units::{Bytes, Interval, Size};
 use std::fmt;
@@ -128,6 +128,15 @@ pub(crate) enum AwayChoice {
     Fail,
     /// They wait for it.
     Wait,
+}
+
+impl From<AwayChoice> for OnAway {
+    fn from(choice: AwayChoice) -> Self {
+        match choice {
+            AwayChoice::Fail => Self::Fail,
+            AwayChoice::Wait => Self::Wait,
+        }
+    }
 }
 
 /// One word of `--unmapped`.

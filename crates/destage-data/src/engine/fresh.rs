@@ -1,5 +1,5 @@
-//! What is new in each transaction: its time, and UUIDs and numbers that nobody else has. New rows are given these in the place of their
-//! defaults, see [`Table::given_here`].
+//! What is new in each transaction: its time, and UUIDs and numbers that nobody else has. New rows are given these in the
+//! place of their defaults, see [`Table::given_here`].
 //!
 //! [`Table::given_here`]: crate::schema::Table::given_here
 

@@ -4,7 +4,7 @@ use super::claims::Claims;
 use super::identity::{self, Claimed, Unused};
 use super::replicated::{self, Replicated};
 use super::whose::Whose;
-use super::{ServeError, alone, owned};
+use super::{ServeError, alone, owned, sync};
 use crate::catalog::Catalog;
 use crate::change::items;
 use crate::derived::{self, Queries};
@@ -12,13 +12,12 @@ use crate::domains::Partition;
 use crate::engine::{Engine, StartReport, ahead_ms};
 use crate::origins::{self, Listener, Origin, OriginError, Watermarks, Writer};
 use crate::schema::{Schema, Table, TableId};
-use crate::settings::{EXAMPLE_FILE, JournalKind, Settings, Unmapped};
+use crate::settings::{EXAMPLE_FILE, Settings, Unmapped};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::Drive;
 use destage_journal::{DirDisk, Disk, ErrorKind, Journal, Options, Records, Recovery};
 use destage_replicas_redis::Replicas;
 use destage_runtime::clock::Clock;
-use destage_runtime::commit_ring;
 use destage_runtime::progress::{self, Progress};
 use destage_runtime::watch::Watch;
 use destage_runtime::{exit, own, policy};
@@ -79,7 +78,7 @@ pub(super) fn start(
     let (queries, partition) = fit(settings, &*origin, &mut schema)?;
     let schema = Arc::new(schema);
     let catalog = Catalog::of(&schema);
-    let depth = depth(settings, &disk)?;
+    let depth = sync::depth(settings, &disk)?;
     let (mut journal, recovery, replicated) = match log {
         None => {
             let (journal, recovery) = open_journal(settings, disk, &catalog)?;
@@ -347,26 +346,6 @@ fn queries(
         })?;
     }
     Ok(Arc::new(queries))
-}
-
-/// How many durable writes of the journal may be under way at once.
-fn depth(settings: &Settings, disk: &DirDisk) -> Result<usize, ServeError> {
-    let kind = settings.replicas.as_ref().map(|replicas| replicas.journal);
-    if settings.unsafe_flags.in_force().no_fsync || kind == Some(JournalKind::Replicas) {
-        return Ok(0);
-    }
-    let Some(depth) = settings.journal_depth else { return Ok(commit_ring::measure_depth(disk)) };
-    if depth > 0 {
-        commit_ring::check_depth(disk).map_err(|error| {
-            let message = format!(
-                "--journal-depth {depth}: {} takes no durable writes past the page cache, or the kernel has no io_uring for this \
-                 process ({error}): use auto, or 0",
-                disk.path().display()
-            );
-            ServeError::new(exit::USAGE, message)
-        })?;
-    }
-    Ok(depth)
 }
 
 fn open_journal(

@@ -7,11 +7,13 @@
 use super::replicated::Replicated;
 use super::{Event, Outbox, ServeError};
 use crate::engine::{COMMIT, Engine};
+use crate::settings::{JournalKind, Settings};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::{CommitSettings, News, Writers};
-use destage_journal::Journal;
+use destage_journal::{DirDisk, Journal};
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
-use destage_runtime::commit_ring::CommitRing;
+use destage_runtime::commit_ring::{self, CommitRing};
+use destage_runtime::exit;
 use destage_runtime::handoff::{Receiver, Sender, queue};
 use std::os::fd::RawFd;
 use std::thread;
@@ -241,6 +243,26 @@ impl Syncer {
             }
         }
     }
+}
+
+/// How many durable writes of the journal may be under way at once.
+pub(super) fn depth(settings: &Settings, disk: &DirDisk) -> Result<usize, ServeError> {
+    let kind = settings.replicas.as_ref().map(|replicas| replicas.journal);
+    if settings.unsafe_flags.in_force().no_fsync || kind == Some(JournalKind::Replicas) {
+        return Ok(0);
+    }
+    let Some(depth) = settings.journal_depth else { return Ok(commit_ring::measure_depth(disk)) };
+    if depth > 0 {
+        commit_ring::check_depth(disk).map_err(|error| {
+            let message = format!(
+                "--journal-depth {depth}: {} takes no durable writes past the page cache, or the kernel has no io_uring for this \
+                 process ({error}): use auto, or 0",
+                disk.path().display()
+            );
+            ServeError::new(exit::USAGE, message)
+        })?;
+    }
+    Ok(depth)
 }
 
 /// Where the journal's durable writes go. It takes none if there is no ring to be had after all.

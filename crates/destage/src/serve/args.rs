@@ -10,7 +10,7 @@ use crate::values::{
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
 use destage_data::settings::{
-    EXAMPLE_FILE, JournalKind, OnAway, Places, ReplicaSettings, Settings, UnsafeFlags,
+    EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, UnsafeFlags,
 };
 use destage_data::users::UsersFile;
 use destage_engine::{defaults, set_dirty_limit};
@@ -490,10 +490,7 @@ impl ServeArgs {
             output_bytes_max: length(self.output_limit),
             output_total_bytes_max: length(self.output_limit_total),
             client_wait: self.client_wait.span(),
-            on_away: match self.on_away {
-                AwayChoice::Fail => OnAway::Fail,
-                AwayChoice::Wait => OnAway::Wait,
-            },
+            on_away: self.on_away.into(),
             handshake_timeout: self.handshake_timeout.span(),
             once_tokens_max: self.once_tokens as usize,
             once_bytes_max: self.once_limit.get(),

@@ -346,14 +346,8 @@ pub(crate) fn kept(origin: &Path) -> Vec<Vec<u8>> {
     places.flat_map(|place| fs::read(place.path().join("data"))).collect()
 }
 
-#[test]
-fn trap_15_a_host_that_was_shut_out_keeps_what_others_have_replaced_as_a_conflict() {
-    let scratch = Scratch::new();
-    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
-    let Some((origin, folders)) = local(&scratch, 2) else { return };
-    let fence = ["--fence-command", "kill -9 $DESTAGE_FENCE_PROCESS"];
-    let mut hosts = Hosts::start(&scratch, &folders, &etcd, SHORT, &fence);
-    let [first, second] = [hosts.folders[0].clone(), hosts.folders[1].clone()];
+/// Two files that both hosts know, and whose newest bytes only the first host's journal has.
+fn leave_behind(first: &Path, second: &Path) {
     for name in ["taken", "kept"] {
         fs::write(first.join(name), "before").expect("a file can be made");
         assert_eq!(fs::read(second.join(name)).expect("the other host sees it"), b"before");
@@ -363,6 +357,17 @@ fn trap_15_a_host_that_was_shut_out_keeps_what_others_have_replaced_as_a_conflic
         let mut file = OpenOptions::new().write(true).open(first.join(name)).expect("it opens");
         file.write_all(b"behind").and_then(|()| file.sync_all()).expect("it is written");
     }
+}
+
+#[test]
+fn trap_15_a_host_that_was_shut_out_keeps_what_others_have_replaced_as_a_conflict() {
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((origin, folders)) = local(&scratch, 2) else { return };
+    let fence = ["--fence-command", "kill -9 $DESTAGE_FENCE_PROCESS"];
+    let mut hosts = Hosts::start(&scratch, &folders, &etcd, SHORT, &fence);
+    let [first, second] = [hosts.folders[0].clone(), hosts.folders[1].clone()];
+    leave_behind(&first, &second);
     signal(hosts.process(0), Signal::STOP);
     let began = Instant::now();
     assert_eq!(fs::read(second.join("taken")).expect("others go on"), b"before");

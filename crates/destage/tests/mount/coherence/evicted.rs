@@ -1,6 +1,6 @@
 //! Hosts in front of a CephFS that shut a silent one out by themselves: they evict its client.
 
-use super::{Hosts, kept, local};
+use super::{Hosts, kept, leave_behind, local};
 use crate::cluster::Cluster;
 use crate::etcd::{Etcd, How};
 use crate::harness::server::signal;
@@ -8,7 +8,7 @@ use crate::harness::{PATIENCE, Scratch, eventually, seconds};
 use crate::mounted::{Launch, destage};
 use crate::origin::Origin;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,15 +33,7 @@ fn a_silent_host_is_evicted_and_what_it_still_sends_does_not_arrive() {
     let fence = ["--fence", "ceph", "--ceph-conf", &conf];
     let mut hosts = Hosts::start(&scratch, &origins, &etcd, LEASE, &fence);
     let [first, second] = [hosts.folders[0].clone(), hosts.folders[1].clone()];
-    for name in ["taken", "kept"] {
-        fs::write(first.join(name), "before").expect("a file can be made");
-        assert_eq!(fs::read(second.join(name)).expect("the other host sees it"), b"before");
-    }
-    // Both are durable in the first host's journal, and not at the origin.
-    for name in ["taken", "kept"] {
-        let mut file = OpenOptions::new().write(true).open(first.join(name)).expect("it opens");
-        file.write_all(b"behind").and_then(|()| file.sync_all()).expect("it is written");
-    }
+    leave_behind(&first, &second);
 
     let client = fs::read_to_string(cluster.state.join("run/client.1.pid")).expect("it runs");
     let client = Pid::from_raw(client.trim().parse().expect("a number")).expect("a process");
