@@ -9,6 +9,8 @@ use crate::{
 };
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::Instant;
 
 /// Runs every step, or the one of that name, or the end-to-end tests whose names contain it. With `release` on the build that
 /// users get. True if all passed.
@@ -18,35 +20,55 @@ use std::process::Command;
 pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
     let plan = Plan::new(only);
     let profile = if release { "release" } else { PROFILE };
-    let environment = Environment::prepare(plan.needs_servers, profile)?;
+    // Much of it is waiting for downloads and for servers that come up: what needs none of it is checked and built meanwhile.
+    let needs_servers = plan.needs_servers;
+    let prepared = thread::spawn(move || -> Result<Environment> {
+        let start = Instant::now();
+        let environment = Environment::prepare(needs_servers, profile)?;
+        if needs_servers {
+            println!("tools, clients and servers: ready in {:.1} s", start.elapsed().as_secs_f64());
+        }
+        Ok(environment)
+    });
+    let bare = Environment::with_nothing(profile);
     let mut steps = Steps::default();
-    if plan.wants("fmt") {
-        steps.check("fmt", &mut environment.cargo(&["fmt", "--all", "--check"]));
-    }
+    let mut programs = None;
+    check_and_build(&mut steps, &bare, &plan, &mut programs);
+    let environment = prepared.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if plan.wants("book") {
         steps.work("book", book::check);
     }
-    if plan.wants("clippy") {
-        // In the profile of the tests: what build scripts make and macros need is built once.
-        let arguments = ["clippy", "--workspace", "--all-targets", "--profile", profile];
-        steps.check("clippy", environment.cargo(&arguments).args(["--", "-D", "warnings"]));
+    if let Some(programs) = programs {
+        run_programs(&mut steps, &environment, &plan, &programs);
+    }
+    Ok(steps.finish())
+}
+
+/// What takes the compiler alone.
+fn check_and_build(
+    steps: &mut Steps,
+    environment: &Environment,
+    plan: &Plan<'_>,
+    programs: &mut Option<Vec<Program>>,
+) {
+    if plan.wants("fmt") {
+        steps.check("fmt", &mut environment.cargo(&["fmt", "--all", "--check"]));
     }
     if plan.wants("clippy") {
-        steps.work("licences", || licences::check(&environment));
-        steps.work("what ships", || has_no_controls(&environment));
+        // In the profile of the tests: what build scripts make and macros need is built once.
+        let arguments =
+            ["clippy", "--workspace", "--all-targets", "--profile", environment.profile];
+        steps.check("clippy", environment.cargo(&arguments).args(["--", "-D", "warnings"]));
+        steps.work("licences", || licences::check(environment));
+        steps.work("what ships", || has_no_controls(environment));
     }
     if ["build", "unit", "e2e", "bench", "package", "soak"].into_iter().any(|step| plan.wants(step))
     {
-        let mut programs = None;
         steps.work("build", || {
-            programs = Some(programs::build(&environment, profile)?);
+            *programs = Some(programs::build(environment, environment.profile)?);
             Ok(())
         });
-        if let Some(programs) = programs {
-            run_programs(&mut steps, &environment, &plan, &programs);
-        }
     }
-    Ok(steps.finish())
 }
 
 /// What users get cannot switch off a promise: the feature is there for tests alone.
@@ -199,7 +221,7 @@ impl Environment {
     /// What could not be installed or started.
     pub(crate) fn prepare(servers: bool, profile: &'static str) -> Result<Self> {
         if !servers {
-            return Ok(Self { variables: Vec::new(), profile, _servers: Vec::new() });
+            return Ok(Self::with_nothing(profile));
         }
         tools::ensure()?;
         leftovers::remove();
@@ -224,6 +246,11 @@ impl Environment {
         variables.extend(Server::postgres_programs()?);
         let servers = Server::cephfs()?.into_iter().collect();
         Ok(Self::with(variables, servers, profile))
+    }
+
+    /// What the compiler needs: nothing that is not there.
+    fn with_nothing(profile: &'static str) -> Self {
+        Self { variables: Vec::new(), profile, _servers: Vec::new() }
     }
 
     /// With what those servers say, and everything installed: a test that misses its tool is to fail.
