@@ -25,10 +25,17 @@ use std::thread;
 /// The folders of this front end at the origin.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnFolders {
-    /// Files made in advance.
-    pub(crate) pool: Key,
+    /// Files made in advance: several, as the kernel changes the names in one directory one after the other.
+    pub(crate) pools: Vec<Key>,
     /// What could not be written since others had changed the origin.
     pub(crate) conflicts: Key,
+}
+
+impl OwnFolders {
+    /// Where the file of this number was made in advance.
+    pub(crate) fn pool(&self, number: u64) -> &Key {
+        &self.pools[(number % self.pools.len() as u64) as usize]
+    }
 }
 
 /// Promises to be broken on purpose, to show that tests notice.
@@ -270,19 +277,20 @@ impl Carrier<'_> {
         }
         match change {
             NameChange::Create { name, staged, .. } => {
+                let pool = self.own.pool(*staged);
                 let staged = staged_name(*staged);
-                match self.origin.rename(&self.own.pool, &staged, dir, name, false) {
+                match self.origin.rename(pool, &staged, dir, name, false) {
                     Ok(()) => Ok(()),
                     Err(Errno::EXIST | Errno::NOENT) => {
                         if self.whose(dir, name)? == Some(file.ino) {
                             return Ok(());
                         }
                         let reason = "others have given its name to another file";
-                        self.set_aside(work, &self.own.pool, &staged, reason)
+                        self.set_aside(work, pool, &staged, reason)
                     }
                     Err(Errno::STALE) => {
                         let reason = "others have deleted the directory in which it was made";
-                        self.set_aside(work, &self.own.pool, &staged, reason)
+                        self.set_aside(work, pool, &staged, reason)
                     }
                     Err(error) => Err(error),
                 }

@@ -11,6 +11,7 @@ use rustix::fs::{
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The folder: see the module. Keeps files open that were used lately.
@@ -20,6 +21,8 @@ pub struct LocalOrigin {
     root: Key,
     device: u64,
     syncs_all: bool,
+    /// A rename that replaces nothing has been refused, and was possible in steps.
+    lacks_noreplace: AtomicBool,
     open: Mutex<Open>,
     may_change: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
@@ -55,6 +58,7 @@ impl LocalOrigin {
             root,
             device: found.st_dev,
             syncs_all,
+            lacks_noreplace: AtomicBool::new(false),
             open: Mutex::default(),
             may_change: OnceLock::new(),
         })
@@ -459,9 +463,16 @@ impl Origin for LocalOrigin {
             }
             return Ok(sys::renameat(&dir, name, &to_dir, to_name)?);
         }
+        if self.lacks_noreplace.load(Ordering::Relaxed) {
+            return rename_in_steps(&dir, name, &to_dir, to_name);
+        }
         match sys::renameat_with(&dir, name, &to_dir, to_name, RenameFlags::NOREPLACE) {
             // Not all file systems know of it: ceph-fuse does not.
-            Err(rustix::io::Errno::INVAL) => rename_in_steps(&dir, name, &to_dir, to_name),
+            Err(rustix::io::Errno::INVAL) => {
+                rename_in_steps(&dir, name, &to_dir, to_name)?;
+                self.lacks_noreplace.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             other => Ok(other?),
         }
     }
@@ -564,22 +575,29 @@ const ZERO_BYTES: usize = 1 << 20;
 /// an empty one that others make in the same moment.
 fn rename_in_steps(dir: &OwnedFd, name: &[u8], to_dir: &OwnedFd, to_name: &[u8]) -> Result<()> {
     let look = |dir: &OwnedFd, name: &[u8]| sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-    let from = look(dir, name)?;
-    let there = match look(to_dir, to_name) {
-        Ok(there) => Some(there),
-        Err(rustix::io::Errno::NOENT) => None,
+    match sys::linkat(dir, name, to_dir, to_name, AtFlags::empty()) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::EXIST) => {
+            let from = look(dir, name)?;
+            match look(to_dir, to_name) {
+                Ok(there) if (there.st_dev, there.st_ino) == (from.st_dev, from.st_ino) => {}
+                // A client may have forgotten a name that is there.
+                Ok(_) | Err(rustix::io::Errno::NOENT) => return Err(Errno::EXIST),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // So it is with a directory.
+        Err(rustix::io::Errno::PERM) => {
+            if !FileType::from_raw_mode(look(dir, name)?.st_mode).is_dir() {
+                return Err(Errno::PERM);
+            }
+            return match look(to_dir, to_name) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(rustix::io::Errno::NOENT) => Ok(sys::renameat(dir, name, to_dir, to_name)?),
+                Err(error) => Err(error.into()),
+            };
+        }
         Err(error) => return Err(error.into()),
-    };
-    if FileType::from_raw_mode(from.st_mode).is_dir() {
-        return match there {
-            Some(_) => Err(Errno::EXIST),
-            None => Ok(sys::renameat(dir, name, to_dir, to_name)?),
-        };
-    }
-    match there {
-        None => sys::linkat(dir, name, to_dir, to_name, AtFlags::empty())?,
-        Some(to) if (to.st_dev, to.st_ino) == (from.st_dev, from.st_ino) => {}
-        Some(_) => return Err(Errno::EXIST),
     }
     Ok(sys::unlinkat(dir, name, AtFlags::empty())?)
 }

@@ -5,8 +5,9 @@
 //! lose what the journal names.
 
 use super::{Key, Origin, Result};
-use crate::ask::{Errno, Ino, Make};
-use crate::engine::{Stage, Staged, staged_name};
+use crate::ask::{Errno, Ino, Kind, Listed, Make};
+use crate::engine::{OwnFolders, Stage, Staged, staged_name};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -15,12 +16,23 @@ use std::time::{Duration, Instant};
 /// The stock: see the module.
 pub(crate) struct Pool {
     origin: Arc<dyn Origin>,
-    folder: Key,
+    own: OwnFolders,
     next: AtomicU64,
     files: Stock,
     dirs: Stock,
-    /// So many are made at a time.
+    waste: Mutex<Waste>,
+    has_waste: Condvar,
+    /// Held while waste is removed.
+    removing: Mutex<()>,
+    /// So many are made or removed at a time.
     lanes: usize,
+}
+
+/// What is not needed any more.
+#[derive(Default)]
+struct Waste {
+    numbers: Vec<u64>,
+    has_ended: bool,
 }
 
 /// Files of one kind.
@@ -90,50 +102,83 @@ impl Stock {
 }
 
 impl Pool {
-    /// A stock in this folder, in which nothing is left but what is in use. Numbers begin behind `used`: what the journal says
-    /// of one is not to come true of another file, and be its own at its name already. `lanes` of them are made at a time.
+    /// A stock in these folders, in which nothing is left but what is in use. Numbers begin behind `used`: what the journal
+    /// says of one is not to come true of another file, and be its own at its name already. `lanes` of them are made at a time.
     ///
     /// # Errors
     /// The origin's.
     pub(crate) fn sweep(
         origin: Arc<dyn Origin>,
-        folder: Key,
+        own: OwnFolders,
         used: u64,
         is_used: impl Fn(Ino) -> bool,
         lanes: usize,
     ) -> Result<Self> {
         let mut next = used + 1;
-        for listed in origin.list(&folder)? {
-            let number = std::str::from_utf8(&listed.name).ok();
-            let number = number.and_then(|text| u64::from_str_radix(text, 16).ok());
-            next = next.max(number.map_or(0, |number| number + 1));
-            if is_used(listed.ino) {
-                continue;
-            }
-            if listed.kind == crate::ask::Kind::Dir {
-                // What is in it was there under other names only, or is a file that nobody names.
-                match origin.rmdir(&folder, &listed.name) {
-                    Ok(()) | Err(Errno::NOTEMPTY) => {}
-                    Err(error) => return Err(error),
+        for folder in &own.pools {
+            for listed in origin.list(folder)? {
+                if own.pools.iter().any(|pool| pool.ino == listed.ino) {
+                    continue;
                 }
-            } else {
-                origin.unlink(&folder, &listed.name)?;
+                let number = std::str::from_utf8(&listed.name).ok();
+                let number = number.and_then(|text| u64::from_str_radix(text, 16).ok());
+                next = next.max(number.map_or(0, |number| number + 1));
+                match number.filter(|_| is_used(listed.ino)) {
+                    Some(number) => move_to(&*origin, folder, own.pool(number), &listed)?,
+                    None if is_used(listed.ino) => {}
+                    None => remove(&*origin, folder, &listed)?,
+                }
             }
         }
         Ok(Self {
             origin,
-            folder,
+            own,
             next: AtomicU64::new(next),
             files: Stock::new(Make::File, FILES),
             dirs: Stock::new(Make::Dir, DIRS),
+            waste: Mutex::default(),
+            has_waste: Condvar::new(),
+            removing: Mutex::default(),
             lanes,
         })
     }
 
-    fn make(&self, make: &Make) -> Result<Staged> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (key, stat) = self.origin.make(&self.folder, &staged_name(number), make)?;
+    fn make(&self, number: u64, make: &Make) -> Result<Staged> {
+        let (key, stat) = self.origin.make(self.own.pool(number), &staged_name(number), make)?;
         Ok(Staged { number, key, stat })
+    }
+
+    /// One that is durable.
+    fn make_one(&self, make: &Make) -> Result<Staged> {
+        let staged = self.make(self.next.fetch_add(1, Ordering::Relaxed), make)?;
+        self.origin.sync(self.own.pool(staged.number))?;
+        Ok(staged)
+    }
+
+    /// Does something with each lane's part of these numbers: those of one folder are in one lane, as the kernel changes the
+    /// names in a directory one after the other.
+    fn in_lanes<T: Send>(&self, numbers: &[u64], work: impl Fn(&[u64]) -> T + Sync) -> Vec<T> {
+        let pools = self.own.pools.len();
+        let mut parts = vec![Vec::new(); pools.min(self.lanes.max(1))];
+        let count = parts.len();
+        for &number in numbers {
+            parts[(number % pools as u64) as usize % count].push(number);
+        }
+        parts.retain(|part| !part.is_empty());
+        if let [part] = &parts[..] {
+            return vec![work(part)];
+        }
+        if self.lanes < 2 {
+            return parts.iter().map(|part| work(part)).collect();
+        }
+        thread::scope(|scope| {
+            let work = &work;
+            let lanes: Vec<_> = parts.iter().map(|part| scope.spawn(move || work(part))).collect();
+            let joined = lanes
+                .into_iter()
+                .map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect()
+        })
     }
 
     /// One of the stock. If it is empty, a few more are made by one of those who wait, whatever is being made beside them.
@@ -152,33 +197,21 @@ impl Pool {
 
     /// Several at a time, where the origin is quicker so. They are durable before they are given out.
     fn refill(&self, stock: &Stock, count: usize) -> Result<()> {
-        let make =
-            |count| -> Result<Vec<Staged>> { (0..count).map(|_| self.make(&stock.make)).collect() };
-        if self.lanes < 2 {
-            return self.put(stock, [make(count)?]);
-        }
         let began = Instant::now();
-        let share = count.div_ceil(self.lanes);
-        let made: Vec<Result<Vec<Staged>>> = thread::scope(|scope| {
-            let lanes = (0..count).step_by(share).map(|first| {
-                let part = share.min(count - first);
-                scope.spawn(move || make(part))
-            });
-            let lanes: Vec<_> = lanes.collect();
-            let joined = lanes
-                .into_iter()
-                .map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            joined.collect()
+        let first = self.next.fetch_add(count as u64, Ordering::Relaxed);
+        let numbers: Vec<u64> = (first..first + count as u64).collect();
+        let made = self.in_lanes(&numbers, |numbers| -> Result<Vec<Staged>> {
+            let made = numbers.iter().map(|&number| self.make(number, &stock.make));
+            let made = made.collect::<Result<Vec<_>>>()?;
+            let pools: BTreeSet<&Key> =
+                numbers.iter().map(|&number| self.own.pool(number)).collect();
+            pools.into_iter().try_for_each(|pool| self.origin.sync(pool))?;
+            Ok(made)
         });
         let made: Vec<Vec<Staged>> = made.into_iter().collect::<Result<_>>()?;
-        if count > FEW && stock.ready().was_empty {
+        if self.lanes > 1 && count > FEW && stock.ready().was_empty {
             stock.grow(count, began.elapsed());
         }
-        self.put(stock, made)
-    }
-
-    fn put(&self, stock: &Stock, made: impl IntoIterator<Item = Vec<Staged>>) -> Result<()> {
-        self.origin.sync(&self.folder)?;
         let mut ready = stock.ready();
         ready.files.extend(made.into_iter().flatten());
         if ready.files.len() > stock.count() / 2 {
@@ -217,11 +250,46 @@ impl Pool {
         }
     }
 
+    fn waste(&self) -> MutexGuard<'_, Waste> {
+        self.waste.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These are not needed any more. [`Pool::tidy`] removes them.
+    pub(crate) fn discard_later(&self, numbers: impl Iterator<Item = u64>) {
+        let mut waste = self.waste();
+        let before = waste.numbers.len();
+        waste.numbers.extend(numbers);
+        if waste.numbers.len() > before {
+            self.has_waste.notify_one();
+        }
+    }
+
+    /// Removes what is not needed any more, until nobody creates anything any more. No batch waits for it.
+    pub(crate) fn tidy(&self) {
+        loop {
+            let mut waste = self.waste();
+            while !waste.has_ended && waste.numbers.is_empty() {
+                waste = self.has_waste.wait(waste).unwrap_or_else(PoisonError::into_inner);
+            }
+            if waste.has_ended {
+                return;
+            }
+            drop(waste);
+            let _removing = self.removing.lock().unwrap_or_else(PoisonError::into_inner);
+            let numbers = std::mem::take(&mut self.waste().numbers);
+            self.discard_all(&numbers);
+        }
+    }
+
+    fn discard_all(&self, numbers: &[u64]) {
+        self.in_lanes(numbers, |numbers| numbers.iter().for_each(|&number| self.discard(number)));
+    }
+
     /// One is not needed any more.
     pub(crate) fn discard(&self, number: u64) {
-        let name = staged_name(number);
-        let result = match self.origin.unlink(&self.folder, &name) {
-            Err(Errno::ISDIR | Errno::PERM) => self.origin.rmdir(&self.folder, &name),
+        let (pool, name) = (self.own.pool(number), staged_name(number));
+        let result = match self.origin.unlink(pool, &name) {
+            Err(Errno::ISDIR | Errno::PERM) => self.origin.rmdir(pool, &name),
             other => other,
         };
         if let Err(error) = result
@@ -234,19 +302,52 @@ impl Pool {
 
     /// Nobody creates anything any more.
     pub(crate) fn empty(&self) {
+        let _removing = self.removing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = {
+            let mut waste = self.waste();
+            waste.has_ended = true;
+            std::mem::take(&mut waste.numbers)
+        };
+        self.has_waste.notify_all();
         for stock in [&self.files, &self.dirs] {
             // What is being made is to be in it.
             let _making = stock.making.lock().unwrap_or_else(PoisonError::into_inner);
             let _few = stock.making_few.lock().unwrap_or_else(PoisonError::into_inner);
-            let left = {
-                let mut ready = stock.ready();
-                ready.has_ended = true;
-                std::mem::take(&mut ready.files)
-            };
+            let mut ready = stock.ready();
+            ready.has_ended = true;
+            left.extend(std::mem::take(&mut ready.files).into_iter().map(|staged| staged.number));
             stock.runs_low.notify_all();
-            left.into_iter().for_each(|staged| self.discard(staged.number));
         }
+        self.discard_all(&left);
     }
+}
+
+/// Removes what nobody uses of what is found where files are made in advance.
+fn remove(origin: &dyn Origin, folder: &Key, listed: &Listed) -> Result<()> {
+    if listed.kind != Kind::Dir {
+        return origin.unlink(folder, &listed.name);
+    }
+    // What is in it was there under other names only, or is a file that nobody names.
+    match origin.rmdir(folder, &listed.name) {
+        Ok(()) | Err(Errno::NOTEMPTY) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What is in use is where its number says: earlier versions had one folder for all.
+fn move_to(origin: &dyn Origin, from: &Key, to: &Key, listed: &Listed) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    match origin.rename(from, &listed.name, to, &listed.name, false) {
+        // An earlier start has given it the new name, and has not taken the old one away.
+        Err(Errno::EXIST) if origin.lookup(to, &listed.name)?.0.ino == listed.ino => {
+            origin.unlink(from, &listed.name)?;
+        }
+        other => other?,
+    }
+    origin.sync(to)?;
+    origin.sync(from)
 }
 
 impl Stage for Pool {
@@ -254,11 +355,7 @@ impl Stage for Pool {
         match make {
             Make::File => self.take_from(&self.files),
             Make::Dir => self.take_from(&self.dirs),
-            Make::Link(_) | Make::Special(..) => {
-                let staged = self.make(make)?;
-                self.origin.sync(&self.folder)?;
-                Ok(staged)
-            }
+            Make::Link(_) | Make::Special(..) => self.make_one(make),
         }
     }
 }

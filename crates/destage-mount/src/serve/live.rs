@@ -31,7 +31,7 @@ pub(crate) struct Live {
     clock: Clock,
     commits: Sender<CommitWork>,
     retries: Sender<(Pending, Need)>,
-    tasks: Sender<Task>,
+    batches: Sender<(BatchId, Plan)>,
     outbox: Outbox,
     /// What the kernel remembers, once it is mounted.
     remembered: OnceLock<Remembered>,
@@ -42,12 +42,6 @@ pub(crate) struct Live {
     /// The server's thread knows that the origin is gone.
     has_told_of_origin: AtomicBool,
     shared: OnceLock<Shared>,
-}
-
-/// Something to be done at the origin.
-enum Task {
-    Batch(BatchId, Plan),
-    Discard(u64),
 }
 
 impl Live {
@@ -65,7 +59,7 @@ impl Live {
     ) -> io::Result<Arc<Self>> {
         let (commits, commit_work) = unbounded();
         let (retries, retry_work) = unbounded();
-        let (tasks, task_work) = unbounded();
+        let (batches, batch_work) = unbounded();
         let wakes_at = AtomicU64::new(0);
         let front = Mutex::new(front);
         let live = Arc::new(Self {
@@ -76,7 +70,7 @@ impl Live {
             clock,
             commits,
             retries,
-            tasks,
+            batches,
             outbox,
             remembered: OnceLock::new(),
             admin: OnceLock::new(),
@@ -91,7 +85,9 @@ impl Live {
         spawn("retries", live.clone(), retry_work, |live, (pending, need)| {
             live.find_out(pending, need);
         })?;
-        spawn("destage", live.clone(), task_work, Self::carry_out)?;
+        spawn("destage", live.clone(), batch_work, Self::carry_out)?;
+        let tidied = live.clone();
+        thread::Builder::new().name("tidy".into()).spawn(move || tidied.pool.tidy())?;
         for (name, files) in [("files", true), ("folders", false)] {
             let live = live.clone();
             thread::Builder::new().name(name.into()).spawn(move || live.pool.keep(files))?;
@@ -99,15 +95,10 @@ impl Live {
         Ok(live)
     }
 
-    fn carry_out(&self, task: Task) {
-        match task {
-            Task::Batch(batch, plan) => {
-                let controls = self.lock().controls();
-                let result = carry_out(&*self.origin, &self.own, &plan, controls, LANES);
-                self.with(|front, now| front.batch_ended(now, batch, &plan, result));
-            }
-            Task::Discard(number) => self.pool.discard(number),
-        }
+    fn carry_out(&self, (batch, plan): (BatchId, Plan)) {
+        let controls = self.lock().controls();
+        let result = carry_out(&*self.origin, &self.own, &plan, controls, LANES);
+        self.with(|front, now| front.batch_ended(now, batch, &plan, result));
     }
 
     fn lock(&self) -> MutexGuard<'_, Front> {
@@ -166,13 +157,11 @@ impl Live {
         for work in out.commits {
             let _ = self.commits.send(work);
         }
-        for (batch, plan) in out.batches {
-            let _ = self.tasks.send(Task::Batch(batch, plan));
+        for batch in out.batches {
+            let _ = self.batches.send(batch);
         }
         let unused = out.unused.into_iter().map(|staged| staged.number);
-        for number in out.free.into_iter().chain(unused) {
-            let _ = self.tasks.send(Task::Discard(number));
-        }
+        self.pool.discard_later(out.free.into_iter().chain(unused));
     }
 
     /// Asks the origin what a request has to know, until it knows it.

@@ -91,13 +91,8 @@ pub(super) fn start(
     front.tree.file_bytes_max = longest;
     front.counted.cut_bytes = recovery.torn.map_or(0, |torn| torn.bytes);
     let is_used = |ino| front.tree.node(ino).is_some();
-    let pool = Pool::sweep(
-        origin.clone(),
-        own.pool.clone(),
-        front.tree.staged_max(),
-        is_used,
-        MADE_AT_A_TIME,
-    );
+    let pool =
+        Pool::sweep(origin.clone(), own.clone(), front.tree.staged_max(), is_used, MADE_AT_A_TIME);
     let pool = pool.map_err(|error| unreachable_origin(settings, error))?;
     let space = origin.space().map_err(|error| unreachable_origin(settings, error))?;
     front.set_space(&space, front.landed());
@@ -191,11 +186,14 @@ fn own_folders(origin: &LocalOrigin, uuid: &str) -> Result<OwnFolders, Errno> {
     let top = folder(origin, &origin.root(), crate::OWN_FOLDER)?;
     let pools = folder(origin, &top, b"pool")?;
     let conflicts = folder(origin, &top, b"conflicts")?;
-    let own = OwnFolders {
-        pool: folder(origin, &pools, uuid.as_bytes())?,
-        conflicts: folder(origin, &conflicts, uuid.as_bytes())?,
-    };
-    for made in [&origin.root(), &top, &pools, &conflicts] {
+    let pool = folder(origin, &pools, uuid.as_bytes())?;
+    let mut all = vec![pool.clone()];
+    for number in 1..POOLS {
+        all.push(folder(origin, &pool, format!("part-{number}").as_bytes())?);
+    }
+    let conflicts_here = folder(origin, &conflicts, uuid.as_bytes())?;
+    let own = OwnFolders { pools: all, conflicts: conflicts_here };
+    for made in [&origin.root(), &top, &pools, &pool, &conflicts] {
         origin.sync(made)?;
     }
     Ok(own)
@@ -311,7 +309,9 @@ fn probe_file(origin: &LocalOrigin, own: &OwnFolders) -> Result<(u64, bool), Err
 }
 
 /// Files that are made in advance at a time: an origin over a network takes several together.
-const MADE_AT_A_TIME: usize = 4;
+const MADE_AT_A_TIME: usize = 8;
+/// Folders for them.
+const POOLS: usize = 8;
 
 /// What follows from pages that the origin's own mount keeps.
 pub(super) const PAGE_CACHE: &str = "the origin's own mount keeps pages of its files in the kernel: what other hosts write may stay \

@@ -74,7 +74,7 @@ impl Carrier<'_> {
 
     /// Whether a file is only where files are made in advance; `None` if it is there, and has a name besides.
     pub(super) fn is_staged(&self, file: &Key, kind: Kind, staged: u64) -> Result<Option<bool>> {
-        match self.origin.lookup(&self.own.pool, &staged_name(staged)) {
+        match self.origin.lookup(self.own.pool(staged), &staged_name(staged)) {
             Ok((key, stat)) if key == *file => {
                 Ok((kind == Kind::Dir || stat.nlink == 1).then_some(true))
             }
@@ -116,9 +116,10 @@ impl Carrier<'_> {
     /// steps, an earlier attempt may have ended between them.
     pub(super) fn end_create(&self, work: &NameWork) -> Result<()> {
         let Some(NameChange::Create { staged, .. }) = &work.change else { return Ok(()) };
+        let pool = self.own.pool(*staged);
         let staged = staged_name(*staged);
-        if self.whose(&self.own.pool, &staged)? == Some(work.file.ino) {
-            self.origin.unlink(&self.own.pool, &staged)?;
+        if self.whose(pool, &staged)? == Some(work.file.ino) {
+            self.origin.unlink(pool, &staged)?;
         }
         Ok(())
     }

@@ -14,11 +14,12 @@ impl Carrier<'_> {
         let whose = Some(work.file.ino);
         let is_done = match change {
             NameChange::Create { staged, make, .. } => {
-                let name = staged_name(*staged);
+                let (own, name) = (self.own, staged_name(*staged));
+                let pool = own.pool(*staged);
                 return match self.is_staged(&work.file, make.kind(), *staged)? {
-                    Some(true) => self.set_aside(work, &self.own.pool, &name, LOST),
+                    Some(true) => self.set_aside(work, pool, &name, LOST),
                     // It has the name that it was to have: others have seen it.
-                    None => self.origin.unlink(&self.own.pool, &name),
+                    None => self.origin.unlink(pool, &name),
                     // It was set aside by an earlier attempt, which may not have said so, or it has had its name.
                     Some(false) => self.tell_of_set_aside(work),
                 };

@@ -144,8 +144,8 @@ impl SimOrigin {
         let shown: Vec<u64> = self.tree().values().map(|&(ino, ..)| ino).collect();
         let state = self.state();
         let own = state.meta[&ROOT].names.get(crate::OWN_FOLDER).map(|own| &state.meta[own].names);
-        let pool = own.and_then(|own| own.get(&b"pool"[..])).map(|pool| &state.meta[pool].names);
-        let staged = pool.into_iter().flat_map(|pool| pool.values().copied());
+        let pools = own.into_iter().flatten().filter(|(name, _)| name.starts_with(b"pool"));
+        let staged = pools.flat_map(|(_, pool)| state.meta[pool].names.values().copied());
         staged.filter(|ino| shown.contains(ino)).collect()
     }
 

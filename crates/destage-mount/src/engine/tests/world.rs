@@ -207,7 +207,7 @@ impl World {
         .map_err(|(): ()| ())
         .ok()?;
         let used = |ino| front.tree.node(ino).is_some();
-        let swept = Pool::sweep(origin, own.pool.clone(), front.tree.staged_max(), used, 1);
+        let swept = Pool::sweep(origin, own.clone(), front.tree.staged_max(), used, 1);
         self.pool = Some(swept.inspect_err(|error| self.note(error)).ok()?);
         self.own = Some(own);
         let space = self.origin.space().ok()?;
@@ -502,7 +502,9 @@ fn own_folders(origin: &dyn Origin) -> Option<OwnFolders> {
         Err(_) => None,
     };
     let top = folder(&origin.root(), crate::OWN_FOLDER)?;
-    let own = OwnFolders { pool: folder(&top, b"pool")?, conflicts: folder(&top, b"conflicts")? };
+    let pools = ["pool", "pool2"].map(|name| folder(&top, name.as_bytes()));
+    let pools = pools.into_iter().collect::<Option<Vec<_>>>()?;
+    let own = OwnFolders { pools, conflicts: folder(&top, b"conflicts")? };
     origin.sync(&top).ok()?;
     Some(own)
 }
