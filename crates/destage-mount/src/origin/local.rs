@@ -463,18 +463,16 @@ impl Origin for LocalOrigin {
             }
             return Ok(sys::renameat(&dir, name, &to_dir, to_name)?);
         }
-        if self.lacks_noreplace.load(Ordering::Relaxed) {
-            return rename_in_steps(&dir, name, &to_dir, to_name);
-        }
-        match sys::renameat_with(&dir, name, &to_dir, to_name, RenameFlags::NOREPLACE) {
-            // Not all file systems know of it: ceph-fuse does not.
-            Err(rustix::io::Errno::INVAL) => {
-                rename_in_steps(&dir, name, &to_dir, to_name)?;
-                self.lacks_noreplace.store(true, Ordering::Relaxed);
-                Ok(())
+        if !self.lacks_noreplace.load(Ordering::Relaxed) {
+            match sys::renameat_with(&dir, name, &to_dir, to_name, RenameFlags::NOREPLACE) {
+                // Not all file systems know of it: ceph-fuse does not.
+                Err(rustix::io::Errno::INVAL) => {}
+                other => return Ok(other?),
             }
-            other => Ok(other?),
         }
+        rename_in_steps(&dir, name, &to_dir, to_name)?;
+        self.lacks_noreplace.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
@@ -578,23 +576,20 @@ fn rename_in_steps(dir: &OwnedFd, name: &[u8], to_dir: &OwnedFd, to_name: &[u8])
     match sys::linkat(dir, name, to_dir, to_name, AtFlags::empty()) {
         Ok(()) => {}
         Err(rustix::io::Errno::EXIST) => {
-            let from = look(dir, name)?;
-            match look(to_dir, to_name) {
-                Ok(there) if (there.st_dev, there.st_ino) == (from.st_dev, from.st_ino) => {}
-                // A client may have forgotten a name that is there.
-                Ok(_) | Err(rustix::io::Errno::NOENT) => return Err(Errno::EXIST),
-                Err(error) => return Err(error.into()),
+            // A client may have forgotten a name that is there.
+            let (from, there) =
+                (look(dir, name)?, look(to_dir, to_name).map_err(|_| Errno::EXIST)?);
+            if (there.st_dev, there.st_ino) != (from.st_dev, from.st_ino) {
+                return Err(Errno::EXIST);
             }
         }
         // So it is with a directory.
-        Err(rustix::io::Errno::PERM) => {
-            if !FileType::from_raw_mode(look(dir, name)?.st_mode).is_dir() {
-                return Err(Errno::PERM);
-            }
+        Err(rustix::io::Errno::PERM)
+            if look(dir, name)?.st_mode & libc::S_IFMT == libc::S_IFDIR =>
+        {
             return match look(to_dir, to_name) {
-                Ok(_) => Err(Errno::EXIST),
                 Err(rustix::io::Errno::NOENT) => Ok(sys::renameat(dir, name, to_dir, to_name)?),
-                Err(error) => Err(error.into()),
+                there => Err(there.map_or_else(Errno::from, |_| Errno::EXIST)),
             };
         }
         Err(error) => return Err(error.into()),

@@ -374,6 +374,47 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin::LocalOrigin;
+
+    fn names(origin: &dyn Origin, folder: &Key) -> Vec<String> {
+        let listed = origin.list(folder).unwrap().into_iter();
+        listed.map(|listed| String::from_utf8_lossy(&listed.name).into_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_in_use_is_found_where_its_number_says_and_all_else_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let origin: Arc<dyn Origin> = Arc::new(LocalOrigin::open(folder.path()).unwrap());
+        let (first, _) = origin.make(&origin.root(), b"pool", &Make::Dir).unwrap();
+        let (second, _) = origin.make(&first, b"part-1", &Make::Dir).unwrap();
+        let own =
+            OwnFolders { pools: vec![first.clone(), second.clone()], conflicts: origin.root() };
+        // As an earlier version leaves them: all in one folder.
+        let made = |number: u64| origin.make(&first, &staged_name(number), &Make::File).unwrap().0;
+        let (even, odd, twice, unused) = (made(4), made(5), made(7), made(9));
+        origin.link(&twice, &second, &staged_name(7)).unwrap();
+        let used = [even.ino, odd.ino, twice.ino];
+        let is_used = |ino| used.contains(&ino);
+        let pool = Pool::sweep(origin.clone(), own.clone(), 3, is_used, 2).unwrap();
+        let name = |number: u64| format!("{number:016x}");
+        let mut first_names = names(&*origin, &first);
+        first_names.sort();
+        assert_eq!(first_names, [name(4), "part-1".to_owned()]);
+        let mut second_names = names(&*origin, &second);
+        second_names.sort();
+        assert_eq!(second_names, [name(5), name(7)]);
+        assert_eq!(origin.lookup(&second, &staged_name(5)).unwrap().0, odd);
+        assert!(origin.lookup(&first, &staged_name(9)).is_err(), "{unused:?}");
+        // Numbers go on behind all that were there, and what is left at the end is removed.
+        let staged: Vec<Staged> = (0..20).map(|_| pool.take(&Make::File).unwrap()).collect();
+        assert!(staged.iter().all(|staged| staged.number > 9));
+        let place =
+            |staged: &Staged| origin.lookup(own.pool(staged.number), &staged_name(staged.number));
+        assert!(staged.iter().all(|staged| place(staged).is_ok_and(|(key, _)| key == staged.key)));
+        pool.discard_later(staged.iter().map(|staged| staged.number));
+        pool.empty();
+        assert_eq!(names(&*origin, &first).len() + names(&*origin, &second).len(), 4);
+    }
 
     #[test]
     fn more_are_made_at_once_where_more_are_wanted_and_no_more_than_there_is_time_for() {
