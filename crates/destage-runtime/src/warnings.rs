@@ -71,16 +71,28 @@ fn mode(report: &Report, out: &mut Vec<String>) {
             "the journal's disk is full: no write is acknowledged until there is space; free some"
                 .to_owned()
         }
-        TOO_FEW_COPIES => {
-            "too few servers of the log can be used: writes wait or fail (--at-limit) until there are enough; see 'replicas'"
-                .to_owned()
-        }
+        TOO_FEW_COPIES => format!(
+            "too few servers of the log can be used: {} until there are enough; see 'replicas'",
+            below_copies(&report.policy.at_limit)
+        ),
         "stopped" => {
             "stopped: fenced by another owner, or the journal failed; see the log".to_owned()
         }
         _ => return,
     };
     out.push(message);
+}
+
+/// What becomes of writes that too few servers of the log can take, by the value of `--at-limit`.
+fn below_copies(at_limit: &str) -> String {
+    match at_limit {
+        "fail" => "writes are refused (--at-limit fail)".to_owned(),
+        // Whoever takes over would not know the origin's writes from its own log: which tokens of DESTAGE ONCE they had, for one.
+        "write-through" => {
+            "writes wait, since --at-limit write-through does not go past the servers,".to_owned()
+        }
+        other => format!("writes wait (--at-limit {other})"),
+    }
 }
 
 /// Which limit it is.

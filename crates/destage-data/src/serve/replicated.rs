@@ -141,7 +141,8 @@ pub(super) fn open(
     }
     if settings.policy.at_limit == AtLimit::WriteThrough {
         tracing::warn!(
-            "with fewer servers than --copies writes wait: --at-limit write-through holds for the other limits alone"
+            "with fewer servers than --copies writes wait: --at-limit write-through does not go past the servers, and holds for the \
+             other limits alone"
         );
     }
     if let Some(config) = log.config()

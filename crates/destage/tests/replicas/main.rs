@@ -197,7 +197,11 @@ fn a_second_owner_and_too_few_servers_are_refused_with_what_to_do() {
 #[test]
 fn with_fewer_servers_than_copies_writes_wait_or_fail_as_said_and_all_of_it_is_shown() {
     let wait = Duration::from_secs(2);
-    for (limit, part) in [("block", "(--client-wait)"), ("fail", "(--at-limit fail)")] {
+    let cases = [
+        ("block", "(--client-wait)", "writes wait (--at-limit block)"),
+        ("fail", "(--at-limit fail)", "writes are refused (--at-limit fail)"),
+    ];
+    for (limit, part, shown) in cases {
         let mut world = World::new(3, &[]);
         let flags = ["--failover", "600ms", "--at-limit", limit, "--client-wait", "2s"];
         let mut owner = world.start(&flags);
@@ -208,7 +212,7 @@ fn with_fewer_servers_than_copies_writes_wait_or_fail_as_said_and_all_of_it_is_s
         assert_eq!(owner.ready(), 503);
         let status = owner.status();
         let warning = status["warnings"][0].as_str().expect("a warning").to_owned();
-        assert!(warning.contains("--at-limit"), "{status:#}");
+        assert!(warning.contains(shown), "{status:#}");
         assert_eq!(status["replicas"]["servers_ready"], 1, "{status:#}");
         let (_, metrics) = owner.get("/metrics");
         for (server, is_there) in [(0, 1), (1, 0), (2, 0)] {
@@ -234,14 +238,19 @@ fn with_fewer_servers_than_copies_writes_wait_or_fail_as_said_and_all_of_it_is_s
 }
 
 /// > With fewer than k servers reads go on while more than half of the servers answer.
+///
+/// > `--at-limit write-through` does not go past the servers
 #[test]
 fn with_as_many_copies_as_servers_reads_go_on_without_one_and_writes_wait() {
     let mut world = World::new(3, &[]);
     let lasting = Duration::from_secs(3);
-    let flags = ["--copies", "3", "--failover", "3s", "--client-wait", "100s"];
+    let mut flags = vec!["--copies", "3", "--failover", "3s", "--client-wait", "100s"];
+    // The origin is there, and the owner may answer. Still nothing goes to it that the servers do not hold.
+    flags.extend(["--at-limit", "write-through"]);
     let mut owner = world.start(&flags);
     let (mut reader, mut writer) = (owner.client(), owner.client());
     assert_eq!(writer.ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    assert_eq!(writer.ask(&["DESTAGE", "WAIT", "60000"]), ":1");
     world.servers.cut(2);
     world.await_status(&owner, |status| status["mode"] == "too-few-copies");
     assert!(writer.send(&["HINCRBY", "t:1", "n", "1"]));
@@ -250,7 +259,11 @@ fn with_as_many_copies_as_servers_reads_go_on_without_one_and_writes_wait() {
     while Instant::now() < until {
         assert_eq!(reader.ask(&["HGET", "t:1", "n"]), "1");
     }
-    assert_eq!(owner.status()["mode"], "too-few-copies");
+    let status = owner.status();
+    assert_eq!(status["mode"], "too-few-copies");
+    let warning = status["warnings"][0].as_str().expect("a warning");
+    assert!(warning.contains("write-through does not go past the servers"), "{status:#}");
+    assert_eq!(world.origin_rows(), [(1, 1)]);
     world.servers.heal();
     world.await_copies(&owner, 3);
     assert_eq!(writer.receive().as_deref(), Some(":2"));
