@@ -10,6 +10,7 @@ use crate::block::BlockArgs;
 use crate::data::DataArgs;
 use crate::device::DeviceArgs;
 use crate::keys::Shape;
+use crate::looped::LoopArgs;
 use crate::mount::MountArgs;
 use crate::replicas::ReplicasArgs;
 use crate::sim::SimArgs;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Replicas(ReplicasArgs),
     /// Compare how fast `destage sim` and libCacheSim simulate the same accesses
     Sim(SimArgs),
+    /// Record loads, advise on them, apply the advice, and measure again: predicted beside measured
+    Loop(LoopArgs),
     /// Serve an NBD export that takes as long as a modelled disk
     #[command(hide = true)]
     Device(DeviceArgs),

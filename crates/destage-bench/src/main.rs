@@ -1,6 +1,7 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `sim` runs simulators over traces. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
+//! `sim` runs simulators over traces. `loop` closes it from a recording to
+//! advice and back. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
 //! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
@@ -22,6 +23,7 @@ mod figure;
 mod fio;
 mod keys;
 mod load;
+mod looped;
 mod machine;
 mod mount;
 mod origins;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Ycsb(arguments) => ycsb::run(&arguments),
         Command::Replicas(arguments) => replicas::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Loop(arguments) => looped::run(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };

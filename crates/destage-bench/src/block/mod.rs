@@ -13,6 +13,8 @@ use std::path::Path;
 use self::bench::{BlockBench, Options};
 use self::cases::CASES;
 pub(crate) use self::cli::BlockArgs;
+pub(crate) use self::clients::Progress;
+pub(crate) use self::files::{FileLoad, FileMount, FileSystem, Worker, check};
 use crate::Result;
 use crate::device::Profile;
 use crate::machine::{Machine, output};

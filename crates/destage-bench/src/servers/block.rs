@@ -54,24 +54,42 @@ impl BlockServer {
     ///
     /// It does not get ready: what it said.
     pub(crate) fn start(dir: &Path, config: &BlockConfig) -> Result<Self> {
-        let admin = free_address()?;
-        let socket = dir.join(format!("block-{}.socket", admin.port()));
-        let log = dir.join(format!("block-{}.log", admin.port()));
-        let mut command = Command::new(&config.bin);
-        command.args(["block", "serve", "--origin", &config.origin, "--redo", &config.redo]);
-        command.arg("--cache").arg(&config.cache);
+        let mut words = Vec::new();
         for (flag, bytes) in [
             ("--cache-size", config.cache_bytes),
             ("--log-size", config.log_bytes),
             ("--dirty-limit", config.dirty_bytes),
         ] {
-            command.args([flag, &bytes.to_string()]);
+            words.extend([flag.to_owned(), bytes.to_string()]);
         }
-        command.args(["--policy", config.policy, "--staleness", Self::STALENESS]);
+        words
+            .extend(["--policy", config.policy, "--staleness", Self::STALENESS].map(str::to_owned));
+        words.extend_from_slice(&config.extra);
+        Self::start_as(dir, &config.bin, [&config.origin, &config.redo], &config.cache, &words)
+    }
+
+    /// The same with these settings alone; all others are the server's own defaults.
+    ///
+    /// # Errors
+    ///
+    /// It does not get ready: what it said.
+    pub(crate) fn start_as(
+        dir: &Path,
+        bin: &Path,
+        [origin, redo]: [&str; 2],
+        cache: &Path,
+        words: &[String],
+    ) -> Result<Self> {
+        let admin = free_address()?;
+        let socket = dir.join(format!("block-{}.socket", admin.port()));
+        let log = dir.join(format!("block-{}.log", admin.port()));
+        let mut command = Command::new(bin);
+        command.args(["block", "serve", "--origin", origin, "--redo", redo]);
+        command.arg("--cache").arg(cache);
         // What is to be at the origin is drained before.
         command.args(["--drain-timeout", "0"]);
         command.args(["--listen", &format!("unix:{}", socket.display())]);
-        command.args(["--admin", &admin.to_string()]).args(&config.extra);
+        command.args(["--admin", &admin.to_string()]).args(words);
         command.stdout(Stdio::piped()).stderr(File::create(&log)?);
         let start = Instant::now();
         let mut process = Process::start(&mut command, "destage block", libc::SIGTERM)?;
@@ -81,7 +99,7 @@ impl BlockServer {
             format!("destage block serve did not get ready: {error}; it said: {}", said.trim())
         })?;
         let started_in = start.elapsed();
-        Ok(Self { process, bin: config.bin.clone(), socket, admin, started_in })
+        Ok(Self { process, bin: bin.to_owned(), socket, admin, started_in })
     }
 
     pub(crate) fn uri(&self) -> String {

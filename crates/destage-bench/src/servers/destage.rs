@@ -74,15 +74,32 @@ impl Destage {
         data: TempDir,
         flags: &[&str],
     ) -> Result<Self> {
-        let (address, admin) = (config.transport.place(dir, "destage")?, free_address()?);
+        let settings = ["--policy", "write-back", "--dirty-limit", "4G", "--cache-size", "4G"];
+        let times = ["--commit", &config.commit, "--staleness", &config.staleness];
+        let words = [flags, &settings, &times].concat().into_iter().map(str::to_owned);
+        let words: Vec<String> = words.chain(config.extra.iter().cloned()).collect();
+        Self::start_as(dir, &config.bin, &config.origin, config.transport, data, &words)
+    }
+
+    /// The same with these settings alone; all others are the server's own defaults.
+    ///
+    /// # Errors
+    ///
+    /// It does not get ready: what it said.
+    pub(crate) fn start_as(
+        dir: &Path,
+        bin: &Path,
+        origin: &str,
+        transport: Transport,
+        data: TempDir,
+        words: &[String],
+    ) -> Result<Self> {
+        let (address, admin) = (transport.place(dir, "destage")?, free_address()?);
         let log = dir.join(format!("destage-{}.log", admin.port()));
-        let mut command = Command::new(&config.bin);
-        command.args(["serve", "--origin", &config.origin, "--no-auth"]);
-        command.args(flags);
+        let mut command = Command::new(bin);
+        command.args(["serve", "--origin", origin, "--no-auth"]);
         command.args(["--listen", &address.to_string(), "--admin", &admin.to_string()]);
-        command.arg("--data").arg(data.path()).args(["--policy", "write-back"]);
-        command.args(["--commit", &config.commit, "--staleness", &config.staleness]);
-        command.args(["--dirty-limit", "4G", "--cache-size", "4G"]).args(&config.extra);
+        command.arg("--data").arg(data.path()).args(words);
         command.stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut process = Process::start(&mut command, "destage", libc::SIGTERM)?;
         let stdout = process.child.stdout.take().ok_or("destage has no standard output")?;

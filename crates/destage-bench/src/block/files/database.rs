@@ -23,18 +23,14 @@ const LOG_BYTES: u64 = 1 << 20;
 pub(super) fn transactions(place: &Place<'_>) -> Result<Worker> {
     let path = place.folder.join("shop.db");
     let rows = (place.bytes / ROW_BYTES).max(64);
+    let is_new = !path.exists();
     let database = Connection::open(&path)?;
     database.execute_batch(
-        "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
-         CREATE TABLE account (id INTEGER PRIMARY KEY, amount INTEGER NOT NULL, note TEXT NOT NULL);
-         CREATE TABLE history (id INTEGER PRIMARY KEY, account INTEGER NOT NULL, amount INTEGER NOT NULL);",
+        "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;",
     )?;
-    database.execute(
-        "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?1)
-         INSERT INTO account SELECT n, 0, ?2 FROM number",
-        (rows as i64, "x".repeat(ROW_TEXT)),
-    )?;
-    database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    if is_new {
+        fill(&database, rows)?;
+    }
     let file = File::open(&path)?;
     file.sync_all()?;
     let mut hot = Keys::new(Shape::Zipfian, rows, place.seed, 0, 1);
@@ -56,6 +52,19 @@ pub(super) fn transactions(place: &Place<'_>) -> Result<Worker> {
             .execute([hot.next() as i64 + 1])?;
         Ok(transaction.commit()?)
     }))
+}
+
+fn fill(database: &Connection, rows: u64) -> Result<()> {
+    database.execute_batch(
+        "CREATE TABLE account (id INTEGER PRIMARY KEY, amount INTEGER NOT NULL, note TEXT NOT NULL);
+         CREATE TABLE history (id INTEGER PRIMARY KEY, account INTEGER NOT NULL, amount INTEGER NOT NULL);",
+    )?;
+    database.execute(
+        "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?1)
+         INSERT INTO account SELECT n, 0, ?2 FROM number",
+        (rows as i64, "x".repeat(ROW_TEXT)),
+    )?;
+    Ok(database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
 }
 
 pub(super) fn key_value(place: &Place<'_>) -> Result<Worker> {

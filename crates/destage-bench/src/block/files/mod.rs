@@ -10,16 +10,17 @@ mod pool;
 
 use std::path::Path;
 
-pub(super) use self::mounted::{FileSystem, FileVolume, check};
+pub(super) use self::mounted::FileVolume;
+pub(crate) use self::mounted::{FileMount, FileSystem, check};
 use super::clients::{self, Progress};
 use crate::Result;
 
 /// A load.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FileLoad {
+pub(crate) struct FileLoad {
     pub(super) name: &'static str,
     /// Operations at the same time.
-    pub(super) threads: u64,
+    pub(crate) threads: u64,
     /// Makes the files of one thread in a folder of its own, and then works on them.
     start: fn(&Place<'_>) -> Result<Worker>,
     /// What it does, for the report.
@@ -37,7 +38,7 @@ pub(super) struct Place<'a> {
 }
 
 /// A thread's work: one call is one operation.
-type Worker = Box<dyn FnMut(&Progress) -> Result<()> + Send>;
+pub(crate) type Worker = Box<dyn FnMut(&Progress) -> Result<()> + Send>;
 
 /// The loads, in the order of the report.
 pub(super) const LOADS: [FileLoad; 5] = [
@@ -77,16 +78,16 @@ pub(super) const LOADS: [FileLoad; 5] = [
 
 impl FileLoad {
     /// The load of this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         LOADS.into_iter().find(|load| load.name == name)
     }
 
-    /// Makes the files of all threads below `folder`, `bytes` in all.
+    /// Makes the files of all threads below `folder`, `bytes` in all. Those that are there already are worked on as they are.
     ///
     /// # Errors
     ///
     /// As the file system reports them.
-    pub(super) fn prepare(&self, folder: &Path, bytes: u64, seed: u64) -> Result<Prepared> {
+    pub(crate) fn prepare(&self, folder: &Path, bytes: u64, seed: u64) -> Result<Prepared> {
         let workers = (0..self.threads).map(|thread| {
             let folder = folder.join(format!("client{thread}"));
             std::fs::create_dir_all(&folder)?;
@@ -98,18 +99,23 @@ impl FileLoad {
 }
 
 /// A load whose files are there.
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     name: &'static str,
     workers: Vec<Worker>,
 }
 
 impl Prepared {
+    /// Each thread's work, changed.
+    pub(crate) fn map(self, change: impl FnMut(Worker) -> Worker) -> Self {
+        Self { workers: self.workers.into_iter().map(change).collect(), ..self }
+    }
+
     /// Runs the load while `watch` does; its files stay.
     ///
     /// # Errors
     ///
     /// An operation or `watch` failed.
-    pub(super) fn work<T>(self, watch: impl FnOnce(&Progress) -> Result<T>) -> Result<T> {
+    pub(crate) fn work<T>(self, watch: impl FnOnce(&Progress) -> Result<T>) -> Result<T> {
         clients::work(self.name, self.workers, watch)
     }
 }

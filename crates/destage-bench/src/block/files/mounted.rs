@@ -70,8 +70,7 @@ impl FileSystem {
 /// A volume with a file system on it. Everything is taken apart in the order of the fields.
 #[derive(Debug)]
 pub(crate) struct FileVolume {
-    mounted: Mounted,
-    _loop: LoopDevice,
+    mount: FileMount,
     pub(crate) volume: Volume,
 }
 
@@ -89,13 +88,49 @@ impl FileVolume {
     ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("files-").tempdir_in(&bench.dir)?.keep();
         let (shown, mounted) = (folder.join("volume"), folder.join("mounted"));
-        fs::create_dir(&mounted)?;
         let further = ["--fuse".to_owned(), shown.display().to_string()];
         let volume = Volume::start_with(bench, disk, sizes, "write-back", &further)?;
+        let mount = FileMount::new(&shown, mounted, file_system, true)?;
+        Ok(Self { mount, volume })
+    }
+
+    /// Where the files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.mount.folder()
+    }
+
+    /// Lets the kernel write what it holds, so that the volume has everything.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.mount.sync()
+    }
+}
+
+/// The file system of a volume that is shown as a file. Both are taken apart in the order of the fields.
+#[derive(Debug)]
+pub(crate) struct FileMount {
+    mounted: Mounted,
+    _loop: LoopDevice,
+}
+
+impl FileMount {
+    /// Mounts the volume shown in the folder `shown` at `folder`, and makes the file system before if the volume is new.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FileVolume::start`].
+    pub(crate) fn new(
+        shown: &Path,
+        folder: PathBuf,
+        file_system: FileSystem,
+        is_new: bool,
+    ) -> Result<Self> {
+        fs::create_dir_all(&folder)?;
         let device = LoopDevice::on(&shown.join("disk"))?;
-        file_system.make(&device.0)?;
-        let mounted = Mounted::new(&device.0, mounted, file_system)?;
-        Ok(Self { mounted, _loop: device, volume })
+        if is_new {
+            file_system.make(&device.0)?;
+        }
+        let mounted = Mounted::new(&device.0, folder, file_system)?;
+        Ok(Self { mounted, _loop: device })
     }
 
     /// Where the files are.

@@ -108,11 +108,28 @@ impl Pool {
     }
 
     fn fill(&mut self, files: u64, bytes: fn(&mut Rng) -> usize) -> Result<()> {
+        self.find()?;
+        if !self.files.is_empty() {
+            return Ok(());
+        }
         for _ in 0..files.max(4) {
             let bytes = bytes(&mut self.rng);
             self.add(bytes)?;
         }
         Ok(syncfs(File::open(&self.folder)?)?)
+    }
+
+    /// Takes the files that are there already, in the order of their names.
+    fn find(&mut self) -> Result<()> {
+        for folder in fs::read_dir(&self.folder)? {
+            for file in fs::read_dir(folder?.path())? {
+                self.files
+                    .extend(file?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+            }
+        }
+        self.files.sort_unstable();
+        self.next = self.files.last().map_or(0, |last| last + 1);
+        Ok(())
     }
 
     fn path(&self, name: u64) -> PathBuf {

@@ -1,0 +1,58 @@
+//! A load of files on ext4, on a volume before a modelled disk.
+
+use super::pace::Pace;
+use super::{Bench, Measured};
+use crate::Result;
+use crate::block::{FileLoad, FileMount, FileSystem, check};
+use crate::servers::{BlockServer, DeviceConfig, DeviceServer};
+
+/// The files take a quarter of the volume.
+const VOLUME_FACTOR: u64 = 4;
+/// A run may take so many times its time.
+const PATIENCE: u32 = 30;
+
+/// Makes the files, then runs the load on a server with these settings that records.
+///
+/// # Errors
+///
+/// This machine cannot mount volumes, or something failed.
+pub(super) fn measure(bench: &Bench, load: &'static str, words: &[String]) -> Result<Measured> {
+    check()?;
+    let load = FileLoad::named(load).ok_or("the load is gone")?;
+    let folder = tempfile::Builder::new().prefix("loop-").tempdir_in(&bench.dir)?;
+    let path = |name: &str| folder.path().join(name);
+    let (shown, mounted, recording) = (path("volume"), path("mounted"), path("recording"));
+    let size = (bench.file_bytes * VOLUME_FACTOR).max(FileSystem::VOLUME_MIN);
+    let device = DeviceConfig { profile: "raid", size, write_cache: None, seed: bench.seed };
+    let mut device = DeviceServer::start(folder.path(), &device)?;
+    let (origin, redo, cache) = (device.uri("disk"), device.uri("redo"), path("cache"));
+    let serve = |further: &[&str]| {
+        let further = further.iter().map(|&word| word.to_owned());
+        let shown = ["--fuse".to_owned(), shown.display().to_string()];
+        let words: Vec<String> = words.iter().cloned().chain(shown).chain(further).collect();
+        BlockServer::start_as(folder.path(), &bench.bin, [&origin, &redo], &cache, &words)
+    };
+    let files = |mount: &FileMount| load.prepare(mount.folder(), bench.file_bytes, bench.seed);
+    {
+        // The disk takes no time yet, and nothing of this is in the recording.
+        let server = serve(&[])?;
+        let mount = FileMount::new(&shown, mounted.clone(), FileSystem::EXT4, true)?;
+        drop(files(&mount)?);
+        mount.sync()?;
+        server.drain()?;
+    }
+    device.timed()?;
+    let server = serve(&["--record", &recording.display().to_string()])?;
+    let mount = FileMount::new(&shown, mounted.clone(), FileSystem::EXT4, false)?;
+    let prepared = files(&mount)?;
+    let before = server.status()?;
+    let pace = Pace::new(load.threads, bench.burst, bench.time)?;
+    let clients = prepared.map(|worker| pace.client(worker));
+    let (operations, mean_ms, p99_ms) = clients.work(|_| pace.wait(bench.time * PATIENCE))?;
+    let after = server.status()?;
+    drop((mount, server));
+    let hits = after.hit_blocks_total - before.hit_blocks_total;
+    let misses = after.miss_blocks_total - before.miss_blocks_total;
+    let hits = Some((hits, hits + misses));
+    Ok(Measured { operations, mean_ms, p99_ms, hits, recording, _folder: folder })
+}
