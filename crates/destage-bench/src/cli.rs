@@ -9,6 +9,7 @@ use crate::bg::BgArgs;
 use crate::block::BlockArgs;
 use crate::data::DataArgs;
 use crate::device::DeviceArgs;
+use crate::growth::GrowthArgs;
 use crate::keys::Shape;
 use crate::mount::MountArgs;
 use crate::replicas::ReplicasArgs;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Replicas(ReplicasArgs),
     /// Compare how fast `destage sim` and libCacheSim simulate the same accesses
     Sim(SimArgs),
+    /// Measure memory, starts and costs at sizes that grow, and how fast they grow
+    Growth(GrowthArgs),
     /// Serve an NBD export that takes as long as a modelled disk
     #[command(hide = true)]
     Device(DeviceArgs),
