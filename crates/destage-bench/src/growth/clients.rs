@@ -17,6 +17,8 @@ const TABLE: &str = "grown";
 const ROWS: u64 = 10_000;
 /// Of each of the ten fields.
 const FIELD_BYTES: usize = 10;
+/// Members that are changed and asked for, the same number of a set of any size: reading each for the first time costs more.
+const CHANGED: u64 = 10;
 /// A set that is cached as a whole, however large.
 const WHOLE: &str = "1000000";
 /// The default of `members-max`.
@@ -115,7 +117,7 @@ pub(super) fn members(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         title,
         note: format!(
             "Server's time for each command on one set before PostgreSQL, one connection, `members-max = {members_max}`, everything \
-             drained before. ZADD changes the score of a member that is there."
+             drained before. ZADD changes the score of one of {CHANGED} members."
         ),
         axis: "members",
         measures: vec![
@@ -146,11 +148,11 @@ fn set(growth: &Growth, url: &str, counts: &[u64], members_max: &str) -> Result<
         let key = format!("rank:{count}");
         let add: &[&str] = &["ZADD", &key, "__data__", "__rand_int__"];
         let range: &[&str] = &["ZRANGE", &key, "0", "9"];
-        let add_first = timed(growth, &server, add, count)?;
-        let score = timed(growth, &server, &["ZSCORE", &key, "__rand_int__"], count)?;
-        let ranged = timed(growth, &server, range, count)?;
-        let add_after = timed(growth, &server, add, count)?;
-        let in_turn = alternated(growth, &server, &key, count)?;
+        let add_first = timed(growth, &server, add)?;
+        let score = timed(growth, &server, &["ZSCORE", &key, "__rand_int__"])?;
+        let ranged = timed(growth, &server, range)?;
+        let add_after = timed(growth, &server, add)?;
+        let in_turn = alternated(growth, &server, &key)?;
         points.push(Point {
             size: count as f64,
             shown: thousands(count as f64),
@@ -161,10 +163,10 @@ fn set(growth: &Growth, url: &str, counts: &[u64], members_max: &str) -> Result<
 }
 
 /// The server's time for each of these commands, microseconds, until all of it is destaged.
-fn timed(growth: &Growth, server: &Destage, command: &[&str], members: u64) -> Result<f64> {
+fn timed(growth: &Growth, server: &Destage, command: &[&str]) -> Result<f64> {
     // A payload of ten bytes is a number.
     let mut load = Load::resp(server.address.clone(), command, 10)?;
-    (load.key_space, load.seed, load.bound) = (members, growth.seed, Bound::Time(growth.time));
+    (load.key_space, load.seed, load.bound) = (CHANGED, growth.seed, Bound::Time(growth.time));
     let before = server.cpu()?;
     let outcome: Outcome = load.run()?.without_errors()?;
     server.drain()?;
@@ -172,14 +174,14 @@ fn timed(growth: &Growth, server: &Destage, command: &[&str], members: u64) -> R
 }
 
 /// The same of a change and a read behind it, one after the other.
-fn alternated(growth: &Growth, server: &Destage, key: &str, members: u64) -> Result<f64> {
+fn alternated(growth: &Growth, server: &Destage, key: &str) -> Result<f64> {
     let mut client = Client::connect(&server.address)?;
     let mut keys = crate::keys::Rng::new(growth.seed);
     let before = server.cpu()?;
     let start = std::time::Instant::now();
     let mut commands = 0;
     while start.elapsed() < growth.time {
-        let member = format!("{:012}", keys.below(members));
+        let member = format!("{:012}", keys.below(CHANGED));
         client.call(&["ZADD", key, &commands.to_string(), &member])?;
         client.call(&["ZRANGE", key, "0", "9"])?;
         commands += 2;

@@ -42,7 +42,7 @@ pub(super) struct Curve {
     pub(super) points: Vec<Point>,
 }
 
-/// One step of a curve, and a little for sizes that were rounded.
+/// A decade, and a little for sizes that were rounded.
 const DECADE: f64 = 10.01;
 /// Less than this in a measure's last digit is noise: its logarithm says nothing.
 const LEAST: f64 = 1e-9;
@@ -81,16 +81,17 @@ impl Curve {
     /// The same over the last decade alone, where constants weigh least.
     fn last_exponent(&self, measure: usize) -> Option<f64> {
         let largest = self.points.last()?.size;
-        let last = self.points.iter().filter(|point| point.size * DECADE >= largest);
+        let is_within = |point: &&Point| point.size * DECADE >= largest;
+        // A larger step is a decade, too.
+        let count = self.points.iter().filter(is_within).count().max(2);
+        let last = self.points.iter().rev().take(count);
         slope(last.map(|point| (point.size, point.values[measure])))
     }
 
-    /// Whether both exponents keep the bound; `None` if there is none, or nothing to judge by.
+    /// Whether the last decade keeps the bound; `None` if there is none, or nothing to judge by.
     fn is_within(&self, measure: usize) -> Option<bool> {
         let Bound::AtMost(most) = self.measures[measure].bound else { return None };
-        let both = [self.exponent(measure), self.last_exponent(measure)];
-        let largest = both.into_iter().flatten().max_by(f64::total_cmp)?;
-        Some(largest <= most)
+        Some(self.last_exponent(measure)? <= most)
     }
 }
 

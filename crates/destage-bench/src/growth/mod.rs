@@ -35,7 +35,7 @@ const CASES: [(Case, u64, u64, Measured); 7] = [
     (Case::Rows, 1_000_000, 10_000, rows::cached),
     (Case::Undecided, 1_000_000, 1_000, rows::undecided),
     (Case::Connections, 10_000, 100, clients::connections),
-    (Case::Tables, 2_000, 20, starts::tables),
+    (Case::Tables, 2_000, 200, starts::tables),
     (Case::Members, 100_000, 100, clients::members),
     (Case::Journal, 4_096, 16, starts::journal),
     (Case::Volume, 4_096, 16, starts::volume),
