@@ -1,11 +1,13 @@
 //! Connections of clients, and members of a sorted set.
 
+use std::io::{Read as _, Write as _};
 use std::thread;
 
 use super::curve::{Curve, Point, sizes};
 use super::{FLAT, FREE, Growth, LINEAR, measure};
 use crate::Result;
 use crate::bench::{cpu_us, warm};
+use crate::connect::Connected;
 use crate::control::Client;
 use crate::cpu::resident_bytes;
 use crate::figure::thousands;
@@ -40,8 +42,10 @@ pub(super) fn connections(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         let each = |bytes: u64| bytes.saturating_sub(empty) as f64 / count as f64;
         let mut idle = Vec::new();
         for _ in 0..count {
-            let mut client = Client::connect(&server.address)?;
-            client.call(&["PING"])?;
+            // One file each: a process may have twice as many open at most on some machines.
+            let mut client = Connected::to(&server.address)?;
+            client.write_all(b"PING\r\n")?;
+            client.read_exact(&mut [0; b"+PONG\r\n".len()])?;
             idle.push(client);
         }
         let waiting = resident_bytes(server.pid())?;

@@ -95,6 +95,7 @@ pub(super) fn undecided(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
             return Err(format!("{writes} writes were not kept over a kill: {status:?}").into());
         }
         let again = resident_bytes(server.pid())?;
+        let cpu = server.cpu()?.as_secs_f64();
         let start = Instant::now();
         server.drain()?;
         let drained = start.elapsed().as_secs_f64();
@@ -110,6 +111,7 @@ pub(super) fn undecided(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
             values: vec![
                 bytes / writes as f64,
                 server.started_in.as_secs_f64(),
+                cpu,
                 again as f64 / MIB,
                 drained,
                 writes as f64 / drained,
@@ -126,6 +128,7 @@ pub(super) fn undecided(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         measures: vec![
             measure("memory for each, bytes", 0, FLAT),
             measure("start, s", 3, LINEAR),
+            measure("CPU of it, s", 2, LINEAR),
             measure("memory after it, MiB", 1, LINEAR),
             measure("drain, s", 2, LINEAR),
             measure("drained/s", 0, FREE),

@@ -42,6 +42,7 @@ pub(super) fn tables(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
             shown: thousands(count as f64),
             values: vec![
                 server.started_in.as_secs_f64(),
+                server.cpu()?.as_secs_f64(),
                 memory as f64 / MIB,
                 memory as f64 / 1_024.0 / count as f64,
             ],
@@ -55,6 +56,7 @@ pub(super) fn tables(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         axis: "tables",
         measures: vec![
             measure("start, s", 3, LINEAR),
+            measure("CPU of it, s", 2, LINEAR),
             measure("memory after it, MiB", 1, LINEAR),
             measure("memory for each, KiB", 1, FREE),
         ],
@@ -87,7 +89,12 @@ pub(super) fn journal(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         points.push(Point {
             size: mib as f64,
             shown: thousands(mib as f64),
-            values: vec![files / MIB, server.started_in.as_secs_f64(), memory as f64 / MIB],
+            values: vec![
+                files / MIB,
+                server.started_in.as_secs_f64(),
+                server.cpu()?.as_secs_f64(),
+                memory as f64 / MIB,
+            ],
         });
     }
     drop(server);
@@ -96,7 +103,7 @@ pub(super) fn journal(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         title: "bytes of the journal",
         note: "Values of 64 KiB, all of them decided and retained (`--retain`), in the system's page cache as far as they fit.".into(),
         axis: "written, MiB",
-        measures: vec![measure("journal, MiB", 0, FREE), measure("start, s", 3, LINEAR), measure("memory after it, MiB", 1, CONSTANT)],
+        measures: vec![measure("journal, MiB", 0, FREE), measure("start, s", 3, LINEAR), measure("CPU of it, s", 2, LINEAR), measure("memory after it, MiB", 1, CONSTANT)],
         points,
     }])
 }
