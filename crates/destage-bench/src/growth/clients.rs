@@ -2,9 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::thread;
+use std::time::Duration;
 
 use super::curve::{Curve, Point, sizes};
-use super::{FLAT, FREE, Growth, LINEAR, measure};
+use super::{EACH, FLAT, FREE, Growth, LINEAR, measure};
 use crate::Result;
 use crate::bench::{cpu_us, warm};
 use crate::connect::Connected;
@@ -19,6 +20,8 @@ const TABLE: &str = "grown";
 const ROWS: u64 = 10_000;
 /// Of each of the ten fields.
 const FIELD_BYTES: usize = 10;
+/// So long at least for each connection.
+const EACH_TIME: Duration = Duration::from_millis(1);
 /// Members that are changed and asked for, the same number of a set of any size: reading each for the first time costs more.
 const CHANGED: u64 = 10;
 /// A set that is cached as a whole, however large.
@@ -53,18 +56,26 @@ pub(super) fn connections(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         let key = format!("{TABLE}:__rand_int__");
         let mut load = Load::resp(server.address.clone(), &["HGET", &key, "f0"], 0)?;
         (load.connections, load.seed) = (count as usize, growth.seed);
-        (load.key_space, load.bound) = (ROWS, Bound::Time(growth.time));
+        // What connecting costs is taken off, so there is more of the rest than of it.
+        load.key_space = ROWS;
+        load.bound = Bound::Requests(count);
+        let start = server.cpu()?;
+        let connected = load.run()?.without_errors()?.requests;
         let before = server.cpu()?;
+        let connecting = before.saturating_sub(start);
+        let time = growth.time.max(EACH_TIME * count as u32);
+        load.bound = Bound::Time(time);
         let (outcome, busy) = thread::scope(|scope| {
             let watched = scope.spawn(|| {
-                thread::sleep(growth.time / 2);
+                thread::sleep(time / 2);
                 resident_bytes(server.pid()).map_err(|error| error.to_string())
             });
             let outcome = load.run();
             (outcome, watched.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())))
         });
         let outcome = outcome?.without_errors()?;
-        let cost = cpu_us(before, server.cpu()?, outcome.requests);
+        let more = outcome.requests.saturating_sub(connected);
+        let cost = cpu_us(before + connecting, server.cpu()?, more);
         points.push(Point {
             size: count as f64,
             shown: thousands(count as f64),
@@ -81,12 +92,12 @@ pub(super) fn connections(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
     Ok(vec![Curve {
         title: "connections",
         note: "Each connects and asks for one PING: that is idle. Then each sends uniform HGETs of cached rows, one at a time, and \
-               waits for the reply: that is busy. The time is the server's, the wait that of the slowest hundredth."
+               waits for the reply: that is busy. The time is the server's without that of connecting, the wait that of the slowest hundredth."
             .into(),
         axis: "connections",
         measures: vec![
-            measure("memory for each, idle, bytes", 0, FLAT),
-            measure("memory for each, busy, bytes", 0, FLAT),
+            measure("memory for each, idle, bytes", 0, EACH),
+            measure("memory for each, busy, bytes", 0, EACH),
             measure("requests/s", 0, FREE),
             measure("CPU for each request, µs", 2, FLAT),
             measure("p99, ms", 2, LINEAR),

@@ -45,6 +45,8 @@ const CASES: [(Case, u64, u64, Measured); 7] = [
 const LINEAR: Bound = Bound::AtMost(1.1);
 /// What one thing costs stays as it is, but for the caches of the processor: 1.6 times as much in a decade at most.
 const FLAT: Bound = Bound::AtMost(0.2);
+/// Memory for one thing: tables double when they are full, so twice as much in a decade at most.
+const EACH: Bound = Bound::AtMost(0.3);
 const FREE: Bound = Bound::None;
 /// Nothing is destaged before the dirty limit or a drain.
 const KEPT: [&str; 2] = ["--when", "pressure"];

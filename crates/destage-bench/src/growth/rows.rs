@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::curve::{Curve, Point, sizes};
-use super::{FLAT, FREE, Growth, KEPT, LINEAR, MIB, measure};
+use super::{EACH, FLAT, FREE, Growth, KEPT, LINEAR, MIB, measure};
 use crate::Result;
 use crate::bench::{cpu_us, warm};
 use crate::cpu::resident_bytes;
@@ -60,7 +60,7 @@ pub(super) fn cached(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         axis: "rows",
         measures: vec![
             measure("memory, MiB", 1, LINEAR),
-            measure("memory for each row, bytes", 0, FLAT),
+            measure("memory for each row, bytes", 0, EACH),
             measure("hits/s", 0, FREE),
             measure("CPU for each hit, µs", 2, FLAT),
         ],
@@ -126,7 +126,7 @@ pub(super) fn undecided(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         ),
         axis: "undecided writes",
         measures: vec![
-            measure("memory for each, bytes", 0, FLAT),
+            measure("memory for each, bytes", 0, EACH),
             measure("start, s", 3, LINEAR),
             measure("CPU of it, s", 2, LINEAR),
             measure("memory after it, MiB", 1, LINEAR),
