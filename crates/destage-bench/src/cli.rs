@@ -9,6 +9,7 @@ use crate::bg::BgArgs;
 use crate::block::BlockArgs;
 use crate::data::DataArgs;
 use crate::device::DeviceArgs;
+use crate::growth::GrowthArgs;
 use crate::keys::Shape;
 use crate::looped::LoopArgs;
 use crate::mount::MountArgs;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Sim(SimArgs),
     /// Record loads, advise on them, apply the advice, and measure again: predicted beside measured
     Loop(LoopArgs),
+    /// Measure memory, starts and costs at sizes that grow, and how fast they grow
+    Growth(GrowthArgs),
     /// Serve an NBD export that takes as long as a modelled disk
     #[command(hide = true)]
     Device(DeviceArgs),

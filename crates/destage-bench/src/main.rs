@@ -1,8 +1,8 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
-//! `sim` runs simulators over traces. `loop` closes it from a recording to
-//! advice and back. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the sides of each comparison in turn, and print
-//! the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
+//! `sim` runs simulators over traces, `loop` closes it from a recording to advice and back, and `growth` measures Destage alone
+//! at sizes that grow. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the
+//! sides of each comparison in turn, and print the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
 //! generator, their delaying proxy and their modelled disk, on their own.
 
 mod args;
@@ -21,6 +21,7 @@ mod device;
 mod drive;
 mod figure;
 mod fio;
+mod growth;
 mod keys;
 mod load;
 mod looped;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Replicas(arguments) => replicas::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Loop(arguments) => looped::run(&arguments),
+        Command::Growth(arguments) => growth::run(&arguments),
         Command::Load(arguments) => run_load(&arguments),
         Command::Proxy(arguments) => run_proxy(&arguments),
     };

@@ -49,7 +49,7 @@ impl Table {
         std::iter::once(format!("{name}, the paper")).chain(cells).collect()
     }
 
-    fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let mut text = format!("\n### {}\n\n", self.title);
         if !self.note.is_empty() {
             let _ = writeln!(text, "{}", list_item("", &self.note));

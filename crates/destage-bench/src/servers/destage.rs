@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use destage_runtime::sockets::Listen;
 use serde_json::Value as Json;
@@ -39,6 +39,8 @@ pub(crate) struct Destage {
     admin: SocketAddr,
     /// The journal's folder, removed once the process has stopped.
     data: TempDir,
+    /// From the start of the process to its ready line.
+    pub(crate) started_in: Duration,
 }
 
 impl Destage {
@@ -101,13 +103,15 @@ impl Destage {
         command.args(["--listen", &address.to_string(), "--admin", &admin.to_string()]);
         command.arg("--data").arg(data.path()).args(words);
         command.stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let start = Instant::now();
         let mut process = Process::start(&mut command, "destage", libc::SIGTERM)?;
         let stdout = process.child.stdout.take().ok_or("destage has no standard output")?;
         wait_for_ready(BufReader::new(stdout).lines()).map_err(|error| {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             format!("destage serve did not get ready: {error}; it said: {}", said.trim())
         })?;
-        Ok(Self { process, address, admin, data })
+        let started_in = start.elapsed();
+        Ok(Self { process, address, admin, data, started_in })
     }
 
     /// Ends it without a chance to tidy up.
@@ -125,6 +129,11 @@ impl Destage {
 
     pub(crate) fn cpu(&self) -> Result<Duration> {
         self.process.cpu()
+    }
+
+    /// The folder of its journal.
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {

@@ -128,10 +128,13 @@ fn push_times(out: &mut Vec<u8>, kind: u8, first: u64, second: u64) {
 /// The elements of a run.
 pub(super) fn elements(run: &[u8], is_sorted: bool) -> impl Iterator<Item = Element<'_>> {
     let mut cells = Reader::new(run);
-    std::iter::from_fn(move || {
-        let score = if is_sorted { cells.cell()?.value().unwrap_or_default() } else { &[] };
-        Some(Element { score, member: cells.cell()?.value().unwrap_or_default() })
-    })
+    std::iter::from_fn(move || next(&mut cells, is_sorted))
+}
+
+/// The next element of a run.
+fn next<'a>(cells: &mut Reader<'a>, is_sorted: bool) -> Option<Element<'a>> {
+    let score = if is_sorted { cells.cell()?.value().unwrap_or_default() } else { &[] };
+    Some(Element { score, member: cells.cell()?.value().unwrap_or_default() })
 }
 
 /// Appends an element to a run.
@@ -161,19 +164,48 @@ pub(super) fn compare_by(by: By, a: &Element<'_>, b: &Element<'_>) -> Ordering {
 }
 
 /// A run with this element, which replaces one of the same member; with `None` for the score, without the member.
+///
+/// Only what tells elements apart is read of each, and the place of the new one is searched by halves: reading a score takes
+/// several times as long as copying its element.
 pub(super) fn changed(run: &[u8], is_sorted: bool, member: &[u8], score: Option<&[u8]>) -> Vec<u8> {
-    let mut new = score.map(|score| Element { score, member });
     let mut out = Vec::with_capacity(run.len() + member.len() + score.map_or(0, <[u8]>::len) + 8);
-    for element in elements(run, is_sorted) {
+    // Where each element begins but the one of this member, and where that one is.
+    let (mut starts, mut old) = (Vec::new(), None);
+    let mut cells = Reader::new(run);
+    let at = |cells: Reader<'_>| run.len() - cells.rest().len();
+    while !cells.is_empty() {
+        let start = at(cells);
+        let Some(element) = next(&mut cells, is_sorted) else { break };
         if element.member == member {
-            continue;
+            old = Some(start..at(cells));
+        } else {
+            starts.push(start);
         }
-        if new.as_ref().is_some_and(|new| compare(new, &element).is_lt()) {
-            new.take().into_iter().for_each(|new| push(&mut out, is_sorted, new));
-        }
-        push(&mut out, is_sorted, element);
     }
-    new.into_iter().for_each(|new| push(&mut out, is_sorted, new));
+    let end = at(cells);
+    let old = old.unwrap_or(end..end);
+    let Some(score) = score else {
+        out.extend_from_slice(&run[..old.start]);
+        out.extend_from_slice(&run[old.end..end]);
+        return out;
+    };
+    let new = Element { score, member };
+    let is_before = |start: &usize| {
+        next(&mut Reader::new(&run[*start..]), is_sorted)
+            .is_some_and(|element| compare(&element, &new).is_lt())
+    };
+    let place = starts.get(starts.partition_point(is_before)).copied().unwrap_or(end);
+    // The old one lies before the place, or behind it.
+    let (first, second) = (old.start.min(place), place.max(old.end));
+    out.extend_from_slice(&run[..first]);
+    if old.end <= place {
+        out.extend_from_slice(&run[old.end..place]);
+        push(&mut out, is_sorted, new);
+    } else {
+        push(&mut out, is_sorted, new);
+        out.extend_from_slice(&run[place.min(old.start)..old.start]);
+    }
+    out.extend_from_slice(&run[second..end]);
     out
 }
 
@@ -242,6 +274,61 @@ mod tests {
         assert_eq!(added, run_of(&[("1.5", "d"), ("2", "a"), ("2", "b"), ("10", "c")]));
         assert_eq!(changed(&added, true, b"d", None), moved);
         assert_eq!(changed(&moved, true, b"none", None), moved);
+    }
+
+    #[test]
+    fn a_change_leaves_the_elements_that_a_sort_leaves() {
+        // Each member once, with scores of which some are equal and some differ in digits alone.
+        let scores = ["-2", "0", "0.0", "1", "1.5", "2", "10", "Infinity"];
+        let members = ["a", "b", "c", "d", "e"];
+        let sorted = |mut list: Vec<(&str, &str)>, is_sorted: bool| {
+            list.sort_by(|a, b| {
+                let element = |pair: &(&str, &str)| {
+                    let score = if is_sorted { pair.0 } else { "" };
+                    (number(score.as_bytes()), pair.1.to_owned())
+                };
+                let (a, b) = (element(a), element(b));
+                a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+            });
+            let mut out = Vec::new();
+            for (score, member) in list {
+                let score = if is_sorted { score } else { "" };
+                push(
+                    &mut out,
+                    is_sorted,
+                    Element { score: score.as_bytes(), member: member.as_bytes() },
+                );
+            }
+            out
+        };
+        for seed in 0..640usize {
+            let is_sorted = seed % 2 == 0;
+            let pick = |at: usize| scores[(seed / 2 * 7 + at * 5 + seed / 11) % scores.len()];
+            let list: Vec<_> = members
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| (seed >> at) & 1 == 1)
+                .map(|(at, member)| (pick(at), *member))
+                .collect();
+            let run = sorted(list.clone(), is_sorted);
+            for member in members {
+                let others = list.iter().copied().filter(|other| other.1 != member);
+                let without: Vec<_> = others.collect();
+                assert_eq!(
+                    changed(&run, is_sorted, member.as_bytes(), None),
+                    sorted(without.clone(), is_sorted)
+                );
+                for score in scores {
+                    let with = [without.clone(), vec![(score, member)]].concat();
+                    let score = if is_sorted { score } else { "" };
+                    assert_eq!(
+                        changed(&run, is_sorted, member.as_bytes(), Some(score.as_bytes())),
+                        sorted(with, is_sorted),
+                        "{list:?} with {member} at {score}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
