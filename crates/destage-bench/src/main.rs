@@ -2,8 +2,8 @@
 //!
 //! `sim` runs simulators over traces, `loop` closes it from a recording to advice and back, and `growth` measures Destage alone
 //! at sizes that grow. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the
-//! sides of each comparison in turn, and print the ratios pair by pair with the servers' CPU time per request. `load`, `proxy` and `device` are their load
-//! generator, their delaying proxy and their modelled disk, on their own.
+//! sides of each comparison in turn, and print the ratios pair by pair with the servers' CPU time per request. `load`, `proxy`
+//! and `device` are their load generator, their delaying proxy and their modelled disk, on their own.
 
 mod args;
 mod behind;
