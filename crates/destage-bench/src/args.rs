@@ -4,6 +4,22 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// The name of one of these.
+///
+/// # Errors
+/// It is none of them.
+pub(crate) fn one_of(
+    text: &str,
+    names: impl IntoIterator<Item = &'static str>,
+) -> Result<String, String> {
+    let names: Vec<&str> = names.into_iter().collect();
+    if names.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("unknown case: use one of {}", names.join(", ")))
+    }
+}
+
 /// What every comparison asks: the program, the place, where the figures go.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::Result;
-use crate::args::RunArgs;
+use crate::args::{RunArgs, one_of};
 use crate::bench::{Bench, Options};
 use crate::cases::CASES;
 use crate::machine::{Machine, output};
@@ -150,9 +150,5 @@ fn new_report(arguments: &DataArgs, options: &Options, dir: &Path) -> Result<Rep
 }
 
 fn case_name(text: &str) -> std::result::Result<String, String> {
-    let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
-    if names.contains(&text) {
-        return Ok(text.to_owned());
-    }
-    Err(format!("unknown case: use one of {}", names.join(", ")))
+    one_of(text, CASES.iter().map(|(name, _)| *name))
 }

@@ -8,7 +8,7 @@ use destage_runtime::units::Bytes;
 use super::bench::Options;
 use super::cases::CASES;
 use crate::Result;
-use crate::args::RunArgs;
+use crate::args::{RunArgs, one_of};
 use crate::place;
 
 #[derive(Debug, Args)]
@@ -46,12 +46,7 @@ pub(crate) struct BlockArgs {
 }
 
 fn case_name(text: &str) -> std::result::Result<String, String> {
-    let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
-    if names.contains(&text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("unknown case: use one of {}", names.join(", ")))
-    }
+    one_of(text, CASES.iter().map(|(name, _)| *name))
 }
 
 impl BlockArgs {

@@ -11,7 +11,6 @@ use crate::bench::{cpu_us, warm};
 use crate::connect::Connected;
 use crate::control::Client;
 use crate::cpu::resident_bytes;
-use crate::figure::thousands;
 use crate::load::{Bound, Load, Outcome};
 use crate::origins::fill_sqlite;
 use crate::servers::{Destage, Postgres, Transport};
@@ -76,17 +75,16 @@ pub(super) fn connections(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         let outcome = outcome?.without_errors()?;
         let more = outcome.requests.saturating_sub(connected);
         let cost = cpu_us(before + connecting, server.cpu()?, more);
-        points.push(Point {
-            size: count as f64,
-            shown: thousands(count as f64),
-            values: vec![
+        points.push(Point::new(
+            count,
+            vec![
                 each(waiting),
                 each(busy?),
                 outcome.per_second(),
                 cost,
                 outcome.latency_us(0.99) / 1_000.0,
             ],
-        });
+        ));
     }
     std::fs::remove_file(&path)?;
     Ok(vec![Curve {
@@ -168,11 +166,7 @@ fn set(growth: &Growth, url: &str, counts: &[u64], members_max: &str) -> Result<
         let ranged = timed(growth, &server, range)?;
         let add_after = timed(growth, &server, add)?;
         let in_turn = alternated(growth, &server, &key)?;
-        points.push(Point {
-            size: count as f64,
-            shown: thousands(count as f64),
-            values: vec![add_first, score, ranged, add_after, in_turn],
-        });
+        points.push(Point::new(count, vec![add_first, score, ranged, add_after, in_turn]));
     }
     Ok(points)
 }

@@ -1,5 +1,6 @@
 //! A curve: what was measured at several sizes, and how fast it grows.
 
+use crate::figure::thousands;
 use crate::report::Table;
 
 /// What a measure may do as its size grows.
@@ -29,6 +30,12 @@ pub(super) struct Point {
     pub(super) shown: String,
     /// One value for each measure.
     pub(super) values: Vec<f64>,
+}
+
+impl Point {
+    pub(super) fn new(size: u64, values: Vec<f64>) -> Self {
+        Self { size: size as f64, shown: thousands(size as f64), values }
+    }
 }
 
 /// Points of growing size.
@@ -133,7 +140,7 @@ fn within_cell(is_within: Option<bool>) -> String {
 }
 
 fn number(value: f64, digits: usize) -> String {
-    if digits == 0 { crate::figure::thousands(value) } else { format!("{value:.digits$}") }
+    if digits == 0 { thousands(value) } else { format!("{value:.digits$}") }
 }
 
 #[cfg(test)]

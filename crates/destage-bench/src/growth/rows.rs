@@ -7,7 +7,6 @@ use super::{EACH, FLAT, FREE, Growth, KEPT, LINEAR, MIB, measure};
 use crate::Result;
 use crate::bench::{cpu_us, warm};
 use crate::cpu::resident_bytes;
-use crate::figure::thousands;
 use crate::keys::Shape;
 use crate::load::{Bound, Load};
 use crate::origins::{fill_postgres, fill_sqlite};
@@ -44,11 +43,10 @@ pub(super) fn cached(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         let hits = load.run()?.without_errors()?;
         let cost = cpu_us(before, server.cpu()?, hits.requests);
         let bytes = full.saturating_sub(empty) as f64;
-        points.push(Point {
-            size: rows as f64,
-            shown: thousands(rows as f64),
-            values: vec![bytes / MIB, bytes / rows as f64, hits.per_second(), cost],
-        });
+        points.push(Point::new(
+            rows,
+            vec![bytes / MIB, bytes / rows as f64, hits.per_second(), cost],
+        ));
     }
     std::fs::remove_file(&path)?;
     Ok(vec![Curve {
@@ -105,10 +103,9 @@ pub(super) fn undecided(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
             return Err(format!("the origin holds {found:?} of {writes} writes").into());
         }
         let bytes = full.saturating_sub(before) as f64;
-        points.push(Point {
-            size: writes as f64,
-            shown: thousands(writes as f64),
-            values: vec![
+        points.push(Point::new(
+            writes,
+            vec![
                 bytes / writes as f64,
                 server.started_in.as_secs_f64(),
                 cpu,
@@ -116,7 +113,7 @@ pub(super) fn undecided(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
                 drained,
                 writes as f64 / drained,
             ],
-        });
+        ));
     }
     Ok(vec![Curve {
         title: "undecided writes",

@@ -7,7 +7,6 @@ use super::{FREE, Growth, LINEAR, MIB, folder_bytes, measure};
 use crate::Result;
 use crate::bench::warm;
 use crate::cpu::resident_bytes;
-use crate::figure::thousands;
 use crate::load::{Bound, Load};
 use crate::origins::fill_sqlite;
 use crate::servers::{BlockConfig, BlockServer, Postgres, Transport};
@@ -37,16 +36,15 @@ pub(super) fn tables(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         // The first one also makes its own tables at the origin.
         let server = growth.start(&config)?.start_again(&growth.dir, &config)?;
         let memory = resident_bytes(server.pid())?;
-        points.push(Point {
-            size: count as f64,
-            shown: thousands(count as f64),
-            values: vec![
+        points.push(Point::new(
+            count,
+            vec![
                 server.started_in.as_secs_f64(),
                 server.cpu()?.as_secs_f64(),
                 memory as f64 / MIB,
                 memory as f64 / 1_024.0 / count as f64,
             ],
-        });
+        ));
     }
     Ok(vec![Curve {
         title: "tables of the origin",
@@ -86,16 +84,15 @@ pub(super) fn journal(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         let files = folder_bytes(server.data())? as f64;
         server = server.start_again(&growth.dir, &config)?;
         let memory = resident_bytes(server.pid())?;
-        points.push(Point {
-            size: mib as f64,
-            shown: thousands(mib as f64),
-            values: vec![
+        points.push(Point::new(
+            mib,
+            vec![
                 files / MIB,
                 server.started_in.as_secs_f64(),
                 server.cpu()?.as_secs_f64(),
                 memory as f64 / MIB,
             ],
-        });
+        ));
     }
     drop(server);
     std::fs::remove_file(&path)?;
@@ -130,11 +127,7 @@ pub(super) fn volume(growth: &Growth, largest: u64) -> Result<Vec<Curve>> {
         BlockServer::start(folder.path(), &config)?.kill()?;
         let server = BlockServer::start(folder.path(), &config)?;
         let memory = resident_bytes(server.pid())?;
-        points.push(Point {
-            size: gib as f64,
-            shown: thousands(gib as f64),
-            values: vec![server.started_in.as_secs_f64(), memory as f64 / MIB],
-        });
+        points.push(Point::new(gib, vec![server.started_in.as_secs_f64(), memory as f64 / MIB]));
     }
     Ok(vec![Curve {
         title: "size of a volume",

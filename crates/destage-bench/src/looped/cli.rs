@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Bench, CASES};
 use crate::Result;
-use crate::args::RunArgs;
+use crate::args::{RunArgs, one_of};
 use crate::place;
 
 #[derive(Debug, Args)]
@@ -32,12 +32,7 @@ pub(crate) struct LoopArgs {
 }
 
 fn case_name(text: &str) -> std::result::Result<String, String> {
-    let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-    if names.contains(&text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("unknown load: use one of {}", names.join(", ")))
-    }
+    one_of(text, CASES.iter().map(|case| case.name))
 }
 
 impl LoopArgs {
@@ -52,6 +47,7 @@ impl LoopArgs {
             dir: dir.to_owned(),
             time: Duration::try_from_secs_f64(seconds)?,
             seed: self.seed,
+            extra: self.run.destage_arg.clone(),
             file_bytes: if quick { 8 << 20 } else { 64 << 20 },
             rows: if quick { 500 } else { 20_000 },
             burst: self.burst.unwrap_or(if quick { 32 } else { 800 }),

@@ -88,6 +88,8 @@ struct Bench {
     dir: PathBuf,
     time: Duration,
     seed: u64,
+    /// Further settings of the server, the same in both runs.
+    extra: Vec<String>,
     /// Bytes of the files, and the number of rows.
     file_bytes: u64,
     rows: u64,
@@ -149,9 +151,12 @@ pub(crate) fn run(arguments: &LoopArgs) -> Result<()> {
 
 /// Once round: recorded, advised on, applied, measured again.
 fn close(bench: &Bench, case: &'static Case) -> Result<Closed> {
-    let measure = |words: &[String]| match case.front {
-        Front::Volume { load } => volume::measure(bench, load, words),
-        Front::Rows => rows::measure(bench, words),
+    let measure = |words: &[String]| {
+        let words = [words, &bench.extra].concat();
+        match case.front {
+            Front::Volume { load } => volume::measure(bench, load, &words),
+            Front::Rows => rows::measure(bench, &words),
+        }
     };
     eprintln!("{}: with the defaults", case.name);
     let default = measure(&case.front.default_words())?;

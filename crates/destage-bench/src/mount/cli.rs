@@ -8,7 +8,7 @@ use clap::Args;
 use super::cases::CASES;
 use super::options::Options;
 use crate::Result;
-use crate::args::RunArgs;
+use crate::args::{RunArgs, one_of};
 use crate::place;
 
 #[derive(Debug, Args)]
@@ -49,12 +49,7 @@ pub(crate) struct MountArgs {
 }
 
 fn case_name(text: &str) -> std::result::Result<String, String> {
-    let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-    if names.contains(&text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("unknown case: use one of {}", names.join(", ")))
-    }
+    one_of(text, CASES.iter().map(|case| case.name))
 }
 
 impl MountArgs {
