@@ -20,6 +20,9 @@ use std::time::Instant;
 pub(crate) fn run(only: Option<&str>, release: bool) -> Result<bool> {
     let plan = Plan::new(only);
     let profile = if release { "release" } else { PROFILE };
+    if plan.needs_servers {
+        tools::can_ensure()?;
+    }
     // Much of it is waiting for downloads and for servers that come up: what needs none of it is checked and built meanwhile.
     let needs_servers = plan.needs_servers;
     let prepared = thread::spawn(move || -> Result<Environment> {

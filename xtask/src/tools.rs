@@ -120,18 +120,29 @@ pub(crate) fn ensure_for_libcachesim() -> Result<()> {
     install_missing(&[LIBCACHESIM])
 }
 
+/// Whether [`ensure`] can do what it has to: asked first, so that nobody waits for a build to hear of it.
+///
+/// # Errors
+/// Names the packages to install by hand where this user may not.
+pub(crate) fn can_ensure() -> Result<()> {
+    may_install(&missing(&[TOOLS, PACKAGING]))
+}
+
+fn may_install(missing: &[&str]) -> Result<()> {
+    if missing.is_empty() || is_root() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    Err(format!("these packages are missing; install them first: apt-get install {list}"))
+}
+
 fn install_missing(tools: &[&[Tool]]) -> Result<()> {
     let missing = missing(tools);
     if missing.is_empty() {
         return Ok(());
     }
-    let list = missing.join(" ");
-    if !is_root() {
-        return Err(format!(
-            "these packages are missing; install them first: apt-get install {list}"
-        ));
-    }
-    println!("installing: {list}");
+    may_install(&missing)?;
+    println!("installing: {}", missing.join(" "));
     // The package lists may be fresh enough; refreshing them costs more than trying.
     if !apt_get(&install(&missing)) {
         apt_get(&["update".to_owned()]);
