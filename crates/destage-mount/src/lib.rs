@@ -3,6 +3,7 @@
 pub mod ask;
 mod engine;
 mod kernel;
+mod lanes;
 pub mod origin;
 pub mod serve;
 pub mod settings;

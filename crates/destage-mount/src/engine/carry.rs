@@ -18,9 +18,9 @@ use super::needs::staged_name;
 use super::plan::{FileWork, Landed, NameWork, Plan};
 use super::record::{Base, NameChange};
 use crate::ask::{Errno, Ino, Kind};
+use crate::lanes;
 use crate::origin::{Attributes, Key, Origin, Result};
 use std::collections::BTreeSet;
-use std::thread;
 
 /// The folders of this front end at the origin.
 #[derive(Clone, Debug)]
@@ -99,19 +99,10 @@ impl Carrier<'_> {
             self.lane(&plan.files, each)?;
         } else {
             let share = plan.files.len().div_ceil(self.lanes);
-            let results: Vec<Result<Landed>> = thread::scope(|scope| {
-                let lanes: Vec<_> = plan
-                    .files
-                    .chunks(share)
-                    .map(|files| {
-                        let mut lane = Carrier { landed: Landed::default(), ..*self };
-                        scope.spawn(move || lane.lane(files, each).map(|()| lane.landed))
-                    })
-                    .collect();
-                let joined = lanes.into_iter().map(|lane| {
-                    lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                });
-                joined.collect()
+            let results = lanes::each(plan.files.chunks(share), |files| -> Result<Landed> {
+                let mut lane = Carrier { landed: Landed::default(), ..*self };
+                lane.lane(files, each)?;
+                Ok(lane.landed)
             });
             for landed in results {
                 self.landed.conflicts.extend(landed?.conflicts);

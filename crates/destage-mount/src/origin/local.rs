@@ -1,5 +1,6 @@
 //! A folder of a mounted file system, by handles.
 
+use super::steps::rename_in_steps;
 use super::{Attributes, Key, Origin, Result};
 use super::{handles, pages, quota};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Seek, Space, Stat};
@@ -567,35 +568,6 @@ const BYTES_MAX: usize = 1_024;
 const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Zeros that are written at a time.
 const ZERO_BYTES: usize = 1 << 20;
-
-/// Renames without replacing where the file system has no such operation. A file gets the new name as a further one, which
-/// never replaces; a start that finds both names goes on from there. A directory cannot have two: it may take the place of
-/// an empty one that others make in the same moment.
-fn rename_in_steps(dir: &OwnedFd, name: &[u8], to_dir: &OwnedFd, to_name: &[u8]) -> Result<()> {
-    let look = |dir: &OwnedFd, name: &[u8]| sys::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-    match sys::linkat(dir, name, to_dir, to_name, AtFlags::empty()) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::EXIST) => {
-            // A client may have forgotten a name that is there.
-            let (from, there) =
-                (look(dir, name)?, look(to_dir, to_name).map_err(|_| Errno::EXIST)?);
-            if (there.st_dev, there.st_ino) != (from.st_dev, from.st_ino) {
-                return Err(Errno::EXIST);
-            }
-        }
-        // So it is with a directory.
-        Err(rustix::io::Errno::PERM)
-            if look(dir, name)?.st_mode & libc::S_IFMT == libc::S_IFDIR =>
-        {
-            return match look(to_dir, to_name) {
-                Err(rustix::io::Errno::NOENT) => Ok(sys::renameat(dir, name, to_dir, to_name)?),
-                there => Err(there.map_or_else(Errno::from, |_| Errno::EXIST)),
-            };
-        }
-        Err(error) => return Err(error.into()),
-    }
-    Ok(sys::unlinkat(dir, name, AtFlags::empty())?)
-}
 
 #[cfg(test)]
 #[path = "local_tests.rs"]

@@ -9,27 +9,6 @@ fn origin() -> (tempfile::TempDir, LocalOrigin) {
 }
 
 #[test]
-fn a_rename_in_steps_replaces_nothing_and_ends_what_a_crash_left_between_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let dir: OwnedFd = std::fs::File::open(folder.path()).unwrap().into();
-    std::fs::write(at("a"), "a").unwrap();
-    std::fs::write(at("b"), "b").unwrap();
-    std::fs::create_dir(at("d")).unwrap();
-    std::fs::create_dir(at("e")).unwrap();
-    let step = |from: &[u8], to: &[u8]| rename_in_steps(&dir, from, &dir, to);
-    assert_eq!(step(b"a", b"b"), Err(Errno::EXIST));
-    assert_eq!(step(b"d", b"e"), Err(Errno::EXIST));
-    assert_eq!(step(b"none", b"c"), Err(Errno::NOENT));
-    assert_eq!((step(b"a", b"c"), step(b"d", b"f")), (Ok(()), Ok(())));
-    assert!(!at("a").exists() && !at("d").exists() && at("f").is_dir());
-    std::fs::hard_link(at("c"), at("c2")).unwrap();
-    assert_eq!(step(b"c", b"c2"), Ok(()));
-    assert_eq!((at("c").exists(), std::fs::read(at("c2")).unwrap()), (false, b"a".to_vec()));
-    assert_eq!(std::fs::read(at("b")).unwrap(), b"b");
-}
-
-#[test]
 fn a_file_is_found_by_its_handle_wherever_it_is_called() {
     let (folder, origin) = origin();
     let root = origin.root();

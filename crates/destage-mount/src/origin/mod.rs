@@ -8,6 +8,7 @@ mod local;
 mod pages;
 pub(crate) mod pool;
 mod quota;
+mod steps;
 
 pub use local::LocalOrigin;
 

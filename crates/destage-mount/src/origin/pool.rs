@@ -7,6 +7,7 @@
 use super::{Key, Origin, Result};
 use crate::ask::{Errno, Ino, Kind, Listed, Make};
 use crate::engine::{OwnFolders, Stage, Staged, staged_name};
+use crate::lanes;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -165,20 +166,10 @@ impl Pool {
             parts[(number % pools as u64) as usize % count].push(number);
         }
         parts.retain(|part| !part.is_empty());
-        if let [part] = &parts[..] {
-            return vec![work(part)];
-        }
         if self.lanes < 2 {
             return parts.iter().map(|part| work(part)).collect();
         }
-        thread::scope(|scope| {
-            let work = &work;
-            let lanes: Vec<_> = parts.iter().map(|part| scope.spawn(move || work(part))).collect();
-            let joined = lanes
-                .into_iter()
-                .map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            joined.collect()
-        })
+        lanes::each(parts, |part| work(&part))
     }
 
     /// One of the stock. If it is empty, a few more are made by one of those who wait, whatever is being made beside them.

@@ -310,8 +310,12 @@ impl World {
     /// Carries out one thing that is under way; false if there is none.
     pub(super) fn work(&mut self) -> bool {
         let now = self.now;
+        // No batch waits for what is not needed any more, and it waits for none.
+        let tidies = !self.free.is_empty() && self.random.below(4) == 0;
         let takes_commit = self.batches.is_empty() || self.random.below(2) == 0;
-        if takes_commit && let Some(work) = self.commits.pop_front() {
+        if tidies {
+            self.discard_one();
+        } else if takes_commit && let Some(work) = self.commits.pop_front() {
             let done = work.run();
             self.front().commit_ended(now, done);
         } else if let Some((batch, plan)) = self.batches.pop_front() {
@@ -320,13 +324,18 @@ impl World {
             let result = carry_out(&*self.origin, &own, &plan, self.controls.carry, 1);
             self.origin.forget_names(false);
             self.front().batch_ended(now, batch, &plan, result);
-        } else if let Some(number) = self.free.pop() {
-            self.pool.as_ref().expect("it has started").discard(number);
-        } else {
+        } else if !self.discard_one() {
             return false;
         }
         self.collect();
         true
+    }
+
+    fn discard_one(&mut self) -> bool {
+        let number = self.free.pop();
+        number
+            .inspect(|&number| self.pool.as_ref().expect("it has started").discard(number))
+            .is_some()
     }
 
     /// Fewer steps than that, of what is under way or of time.
