@@ -15,7 +15,7 @@ impl World {
         let any = (!names.is_empty()).then(|| names[self.random.below(names.len())].clone());
         let files = self.model.files();
         let file = (!files.is_empty()).then(|| files[self.random.below(files.len())]);
-        match (self.random.below(20), file, any) {
+        match (self.random.below(21), file, any) {
             (0..=3, ..) | (_, None, _) => self.make(dir, Make::File)?,
             (4, ..) => self.make(dir, Make::Dir)?,
             (5..=8, Some(ino), _) => self.write(ino)?,
@@ -57,6 +57,7 @@ impl World {
                     self.durable = self.model.len();
                 }
             }
+            (19, _, Some(name)) => self.remove_open(dir, name)?,
             _ => self.pass(Span::from_millis(200)),
         }
         while self.random.below(3) == 0 && self.work() {}
@@ -162,6 +163,21 @@ impl World {
         };
         let done = self.done(ask);
         self.unless_refused(done, |model| model.unlink(dir, &name))
+    }
+
+    /// Removes what somebody has open until then.
+    fn remove_open(&mut self, dir: Ino, name: Name) -> Option<()> {
+        let stat = self.entry(dir, &name)?;
+        if stat.kind == Kind::Dir {
+            return Some(());
+        }
+        let (ino, flags) = (stat.ino, libc::O_RDWR);
+        let opened = self.done(Ask::Open { ino, flags })?;
+        self.remove(dir, name)?;
+        if let Ok(Answered::Opened(opened)) = opened {
+            self.done(Ask::Release { ino, handle: opened.handle })?.ok()?;
+        }
+        Some(())
     }
 
     fn entry(&mut self, dir: Ino, name: &Name) -> Option<Stat> {
