@@ -1,5 +1,7 @@
 //! Owners, standbys, servers and clients in virtual time, with everything going wrong that can.
 
+#[path = "simulation/checks.rs"]
+mod checks;
 #[path = "simulation/client.rs"]
 mod client;
 #[path = "simulation/faults.rs"]

@@ -1,7 +1,9 @@
 //! The buffered writes on other servers: taking their log over at a start, and handing writes over to it.
 
+mod entries;
 mod report;
 
+use self::entries::{Entries, of_parcel, says_the_same};
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Door, Event, Outbox, ServeError, alone};
@@ -329,8 +331,6 @@ pub(super) fn journal(
     Ok((journal, recovery, Some(replicated)))
 }
 
-type Entries = [(Position, destage_replicas::Payload)];
-
 /// Whose the log's records are, unless it is a new one.
 fn identity(entries: &Entries) -> Result<Option<[u8; 16]>, ServeError> {
     let Some((_, payload)) = entries.iter().find(|(_, payload)| !payload.is_empty()) else {
@@ -419,38 +419,6 @@ fn both(
          is set aside"
     );
     fill(Arc::new(DirDisk::open(place)?))
-}
-
-/// Whether a journal ends as the log does, and holds the same wherever both have something.
-fn says_the_same(journal: &Journal, entries: &Entries) -> Result<bool, ServeError> {
-    let mut last = 0;
-    for (_, payload) in entries.iter().filter(|(_, payload)| !payload.is_empty()) {
-        let mut reader = ParcelReader::open(payload)?;
-        while let Some(record) = reader.advance()? {
-            last = record.lsn;
-            let mut found = journal.read(record.lsn, record.lsn);
-            let Some(found) = found.advance()? else {
-                if record.lsn < journal.status().oldest_lsn {
-                    continue;
-                }
-                return Ok(false);
-            };
-            if found.payload != record.payload || found.stamp_ns != record.stamp_ns {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(journal.last() == last)
-}
-
-fn of_parcel(payload: &[u8]) -> Result<(Lsn, bool), ServeError> {
-    let mut reader = ParcelReader::open(payload)?;
-    let is_explained = reader.catalog.is_some();
-    let mut last = Lsn::ZERO;
-    while let Some(record) = reader.advance()? {
-        last = Lsn(record.lsn);
-    }
-    Ok((last, is_explained))
 }
 
 fn lost(said: &Said) -> ServeError {
