@@ -314,7 +314,7 @@ impl Read for Stream {
 }
 
 impl Write for Stream {
-    /// Not by a list of one piece: the kernel takes longer over that than over the piece alone, for each reply.
+    /// Not by a list of one piece: the kernel takes a bit longer over that than over the piece alone.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
