@@ -1,6 +1,6 @@
 //! How sure advice is: what the model makes of the recorded run itself, against what was recorded of it.
 
-use super::{Front, Judged, Meter, Wish, behind};
+use super::{Front, Judged, Meter, Wish};
 use crate::machine::{RunError, Settings, Tier};
 use crate::replay::RecordedRun;
 use crate::trace::Request;
@@ -71,7 +71,12 @@ impl Wish {
         };
         let ram = Tier { size: Bytes(0), ..base.ram.clone() };
         let settings = Settings { flash, ram, ..base.clone() };
-        let judged = self.judge(requests, vec![settings], meter)?;
+        let mut judged = self.judge(requests, vec![settings], meter)?;
+        if let (Some(load), Some(judged)) = (&run.load, judged.first_mut()) {
+            let mut report = judged.report.clone();
+            self.tell(load, &run.policy, &mut report);
+            *judged = self.judged(report, Some(run));
+        }
         let recorded = |what| of_run(run, what);
         let trust = |judged: &Judged| {
             let known = Predicted::ALL
@@ -155,7 +160,7 @@ fn of_judged(judged: &Judged, what: Predicted) -> f64 {
         Predicted::Mean => judged.mean(),
         Predicted::P99Read => report.reads.latency.p99,
         Predicted::P99Write => report.writes.latency.p99,
-        Predicted::Behind => behind(report, &judged.losses),
+        Predicted::Behind => judged.behind,
         Predicted::OriginWrites => report.origin.write_blocks as f64,
         Predicted::OriginReads => report.origin.read_blocks as f64,
     }

@@ -23,6 +23,8 @@ pub struct Load {
     /// Units in a batch, and how long it took.
     pub(super) destages: Vec<(u64, Span)>,
     pub(super) policy: Option<Policy>,
+    /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
+    pub(super) counts_writes_only: bool,
     pub(super) began: Option<Time>,
     pub(super) ended: Time,
     open: Open,
@@ -91,6 +93,11 @@ struct Open {
 }
 
 impl Load {
+    /// What the recording is of, as its parts say: volumes count what is dirty in another way than rows.
+    pub fn note_subject(&mut self, subject: &str) {
+        self.counts_writes_only = subject.starts_with("block");
+    }
+
     fn item(&mut self, unit: UnitId, core: &Core) -> u32 {
         let next = self.identities.len() as u32;
         let item = *self.open.items.entry(unit).or_insert(next);

@@ -375,6 +375,23 @@ fn another_policy_writes_less_to_the_origin_and_lets_it_grow_older() {
 }
 
 #[test]
+fn of_a_volume_only_the_bytes_of_writes_count_against_the_dirty_limit() {
+    let (mut load, _) = load(policy());
+    let mut most_dirty = |subject: &str| {
+        load.note_subject(subject);
+        let tight = |policy: &Policy| {
+            let mut policy = policy.clone();
+            policy.when = When::Periodic { every: Span::from_secs(2) };
+            (policy.limits.dirty_bytes_max, policy.limits.dirty_bytes_low) = (1 << 20, 1 << 19);
+            policy
+        };
+        what_if(&load, tight).unwrap().tally.dirty_bytes_max
+    };
+    let (volume, rows) = (most_dirty("block v"), most_dirty("serve"));
+    assert!(volume > rows + rows / 4, "{volume} {rows}");
+}
+
+#[test]
 fn the_times_of_requests_are_found_in_a_recording() {
     let folder = tempfile::tempdir().unwrap();
     let settings = RecordSettings { path: folder.path().join("run"), bytes_max: 1 << 30 };
