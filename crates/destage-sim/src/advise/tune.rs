@@ -147,8 +147,10 @@ impl Wish {
         let mut all = Vec::new();
         match self.front {
             Front::Block { flash, .. } => {
-                for log in [flash / 8, flash / 8 * 3, flash / 2] {
-                    if (LOG_MIN..=LOG_MAX).contains(&log) && flash - log >= FLASH_MIN / 2 {
+                let in_force = flash - tier.size.get();
+                for log in [flash / 8, flash / 4, flash / 8 * 3, flash / 2] {
+                    let can_be = (LOG_MIN..=LOG_MAX).contains(&log) && flash - log >= FLASH_MIN / 2;
+                    if can_be && log != in_force {
                         all.push(new(
                             "log",
                             format!("--log-size {}", Bytes(log)),
@@ -156,8 +158,7 @@ impl Wish {
                         ));
                     }
                 }
-                let log = flash - tier.size.get();
-                for dirty in [log / 2, log / 4 * 3] {
+                for dirty in [in_force / 2, in_force / 4 * 3] {
                     let what = format!("--dirty-limit {}", Bytes(dirty));
                     all.push(new("dirty", what, Change::Dirty(dirty)));
                 }

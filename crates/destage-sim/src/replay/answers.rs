@@ -61,7 +61,13 @@ impl Answers {
         let reads = known(&self.reads)
             .filter(|reads| self.reading.len() as u64 * 100 <= reads.count * UNANSWERED_PERCENT);
         let writes = known(&self.writes);
-        Some(RecordedRun { load: None, policy: policy?.clone(), tally: tally.clone(), reads, writes })
+        Some(RecordedRun {
+            load: None,
+            policy: policy?.clone(),
+            tally: tally.clone(),
+            reads,
+            writes,
+        })
     }
 
     fn ended(&mut self, asked: Option<Asked>, now: Time) {

@@ -18,6 +18,10 @@ pub struct Load {
     pub(super) sizes: Vec<u32>,
     /// Items that the cache held when the recording began.
     pub(super) held: Vec<u32>,
+    /// Items that were read before anything else was done with them.
+    pub(super) read_first: Vec<u32>,
+    /// Bytes that the cache held when the recording began.
+    pub(super) held_bytes: u64,
     pub(super) syncs: Vec<Span>,
     pub(super) fetches: Vec<Span>,
     /// Units in a batch, and how long it took.
@@ -173,11 +177,16 @@ impl Observer for Load {
         if self.began.is_none() {
             self.began = Some(now);
             self.policy = Some(core.policy().clone());
+            self.held_bytes = core.status().cache_bytes;
         }
         self.ended = now;
         match *input {
             Input::Access { request, intent, units } => {
+                let known = self.identities.len() as u32;
                 let items = self.items(units, core);
+                if matches!(intent, Intent::Read | Intent::ReadSettled) {
+                    self.read_first.extend(known..self.identities.len() as u32);
+                }
                 if let Some(request) = self.has_written(units, &items, core) {
                     return self.written_whole(request, units, items);
                 }
