@@ -204,6 +204,10 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     let tuned = watched(&meter, 0, || {
         wish.tune_recorded(&requests, recorded.as_ref(), best, &meter).map_err(CliError::usage)
     })?;
+    let tuned = match recorded.as_ref().filter(|run| run.load.is_some()) {
+        Some(run) => wish.keep_in_force(run, &ranking, tuned),
+        None => tuned,
+    };
     let trust = match &recorded {
         Some(run) => watched(&meter, 0, || {
             wish.trust(run, &requests, &base, &meter).map_err(CliError::usage)
