@@ -4,6 +4,7 @@
 //! found to do and by what its policy can promise, and those that meet everything are ranked by how long requests take.
 
 mod losses;
+mod recorded;
 mod sure;
 mod tune;
 
@@ -11,7 +12,9 @@ pub use losses::{Amounts, Losses, Violations, random_times};
 pub use sure::{Predicted, Sure, Trust};
 pub use tune::{Choice, Tuned};
 
+use self::recorded::promise as promise_of;
 use crate::machine::{self, Meter, Report, RunError, Settings, Tier, WritePolicy};
+use crate::replay::RecordedRun;
 use crate::trace::Request;
 use destage_core::{Span, When};
 use destage_engine::defaults;
@@ -56,8 +59,10 @@ pub struct Wish {
 pub const RAM_MIN: u64 = 1 << 20;
 /// The smallest cache of the block front end, bytes.
 pub const FLASH_MIN: u64 = 64 << 20;
-/// The smallest log in it, bytes.
+/// The smallest log in it that is tried, bytes.
 const LOG_MIN: u64 = 32 << 20;
+/// The smallest and largest logs that the block front end takes by itself, bytes, but for half of a small cache.
+const LOG_OWN: (u64, u64) = (64 << 20, 32 << 30);
 /// The largest.
 const LOG_MAX: u64 = 1 << 40;
 /// The largest dirty limit of the block front end, bytes.
@@ -72,14 +77,18 @@ pub struct Judged {
     pub losses: Losses,
     /// What it misses of what is asked for, in words; nothing if it meets all of it.
     pub misses: Vec<String>,
+    /// Whether it promises less than what is in force. It is advised only if nothing else is left.
+    pub is_weaker: bool,
+    /// How far the origin was behind at most, seconds.
+    pub behind: f64,
 }
 
 impl Wish {
-    /// Bytes of the log of a flash cache: a quarter of it, as the block front end has it; 0 for rows.
+    /// Bytes of the log of a flash cache as the block front end has it, a quarter of it unless that is little or much; 0 for rows.
     pub fn log(&self) -> u64 {
         match self.front {
             Front::Block { flash, .. } => {
-                defaults::volume::log_bytes(flash).clamp(LOG_MIN, LOG_MAX)
+                defaults::volume::log_bytes(flash).clamp(LOG_OWN.0, LOG_OWN.1).min(flash / 2)
             }
             Front::Data { .. } => 0,
         }
@@ -163,10 +172,32 @@ impl Wish {
         candidates: Vec<Settings>,
         meter: &Meter,
     ) -> Result<Vec<Judged>, RunError<Infallible>> {
+        self.judge_recorded(requests, None, candidates, meter)
+    }
+
+    /// The same on a recording: how long requests take, what the origin does and how far it is behind is what the recorded load
+    /// comes to, and what promises less than the policy that was in force comes last.
+    ///
+    /// # Errors
+    /// As [`Wish::judge`].
+    pub fn judge_recorded(
+        &self,
+        requests: &[Request],
+        recorded: Option<&RecordedRun>,
+        candidates: Vec<Settings>,
+        meter: &Meter,
+    ) -> Result<Vec<Judged>, RunError<Infallible>> {
+        let whole = |mut report: Report| {
+            let load = recorded.and_then(|run| run.load.as_deref());
+            if let Some(load) = load {
+                self.tell(load, &self.live_policy(&report.settings), &mut report);
+            }
+            self.judged(report, recorded)
+        };
         let run = |settings: Settings| {
             let source = requests.iter().map(|&request| Ok(request));
             let report = machine::run_metered(source, &settings, meter);
-            let whole = |report: Report| report.interrupted.is_none().then(|| self.judged(report));
+            let whole = |report: Report| report.interrupted.is_none().then(|| whole(report));
             report.map(whole).transpose()
         };
         let mut judged: Vec<Judged> =
@@ -175,7 +206,7 @@ impl Wish {
         Ok(judged)
     }
 
-    fn judged(&self, report: Report) -> Judged {
+    fn judged(&self, report: Report, recorded: Option<&RecordedRun>) -> Judged {
         let losses = Losses::of(&report.crashes, true);
         let mut misses = Vec::new();
         let slow = |what: &str, took: f64, limit: Option<Span>| {
@@ -184,7 +215,12 @@ impl Wish {
         };
         misses.extend(slow("reads", report.reads.latency.p99, self.p99_read));
         misses.extend(slow("writes", report.writes.latency.p99, self.p99_write));
-        let behind = behind(&report, &losses);
+        let is_replayed = recorded.is_some_and(|run| run.load.is_some());
+        let behind = if is_replayed {
+            report.destage.staleness_max
+        } else {
+            losses.staleness_seconds.max.max(report.destage.staleness_max)
+        };
         if behind > self.rpo.as_secs_f64() {
             misses.push(format!("the origin is up to {} behind", seconds(behind)));
         }
@@ -205,13 +241,13 @@ impl Wish {
         if report.failed > 0 {
             misses.push(format!("{} requests fail", count(report.failed)));
         }
-        Judged { report, losses, misses }
+        let in_force = recorded.map(|run| WritePolicy::of(&run.policy));
+        // Nobody has asked for plain write-back where nothing is in force yet.
+        let least = in_force.map_or(1, promise_of);
+        let is_volume = matches!(self.front, Front::Block { .. });
+        let is_weaker = is_volume && promise_of(report.settings.flash.policy) < least;
+        Judged { report, losses, misses, is_weaker, behind }
     }
-}
-
-/// How far the origin was behind at most, in crashes and between them, seconds.
-fn behind(report: &Report, losses: &Losses) -> f64 {
-    losses.staleness_seconds.max.max(report.destage.staleness_max)
 }
 
 impl Judged {
@@ -232,10 +268,11 @@ impl Judged {
         sum / (reads.count + writes.count).max(1) as f64
     }
 
-    /// Fewest misses first; then the shortest requests, alike within some percent; then the fewest writes at the origin.
-    fn rank(&self) -> (usize, i64, u64) {
+    /// What promises less than what is in force last; fewest misses first; then the shortest requests, alike within some percent;
+    /// then the fewest writes at the origin.
+    fn rank(&self) -> (bool, usize, i64, u64) {
         let magnitude = (self.mean().max(1e-12).ln() * 25.0).floor() as i64;
-        (self.misses.len(), magnitude, self.report.origin.write_requests)
+        (self.is_weaker, self.misses.len(), magnitude, self.report.origin.write_requests)
     }
 }
 

@@ -1,7 +1,7 @@
 //! How sure advice is: what the model makes of the recorded run itself, against what was recorded of it.
 
-use super::{Front, Judged, Meter, Wish, behind};
-use crate::machine::{RunError, Settings, Tier};
+use super::{Choice, Front, Judged, Meter, Tuned, Wish};
+use crate::machine::{RunError, Settings, Tier, WritePolicy};
 use crate::replay::RecordedRun;
 use crate::trace::Request;
 use destage_core::Span;
@@ -71,7 +71,12 @@ impl Wish {
         };
         let ram = Tier { size: Bytes(0), ..base.ram.clone() };
         let settings = Settings { flash, ram, ..base.clone() };
-        let judged = self.judge(requests, vec![settings], meter)?;
+        let mut judged = self.judge(requests, vec![settings], meter)?;
+        if let (Some(load), Some(judged)) = (&run.load, judged.first_mut()) {
+            let mut report = judged.report.clone();
+            self.tell(load, &run.policy, &mut report);
+            *judged = self.judged(report, Some(run));
+        }
         let recorded = |what| of_run(run, what);
         let trust = |judged: &Judged| {
             let known = Predicted::ALL
@@ -80,6 +85,33 @@ impl Wish {
             Trust(known.collect())
         };
         Ok(judged.first().map(trust))
+    }
+}
+
+impl Wish {
+    /// What is in force instead, if it was recorded to be as fast as the best is predicted to be: what was measured counts more
+    /// than what the model has, which may err about the one and not about the other.
+    pub fn keep_in_force(&self, run: &RecordedRun, ranking: &[Judged], tuned: Tuned) -> Tuned {
+        let is_in_force = |judged: &&Judged| {
+            let (live, theirs) = (self.live_policy(&judged.report.settings), &run.policy);
+            let near = |ours: u64, theirs: u64| ours.abs_diff(theirs) <= theirs / 50;
+            WritePolicy::of(&live) == WritePolicy::of(theirs)
+                && live.when == theirs.when
+                && live.limits.linger == theirs.limits.linger
+                && near(live.limits.dirty_bytes_max, theirs.limits.dirty_bytes_max)
+                && near(live.limits.cache_bytes_max, theirs.limits.cache_bytes_max)
+        };
+        let recorded = of_run(run, Predicted::Mean);
+        let is_as_fast = recorded.is_some_and(|mean| mean <= tuned.best.mean());
+        let kept = ranking.iter().find(is_in_force);
+        match kept.filter(|kept| is_as_fast && kept.misses.len() <= tuned.best.misses.len()) {
+            None => tuned,
+            Some(kept) => {
+                let not_taken = |choice| Choice { is_taken: false, ..choice };
+                let choices = tuned.choices.into_iter().map(not_taken).collect();
+                Tuned { best: kept.clone(), choices }
+            }
+        }
     }
 }
 
@@ -155,7 +187,7 @@ fn of_judged(judged: &Judged, what: Predicted) -> f64 {
         Predicted::Mean => judged.mean(),
         Predicted::P99Read => report.reads.latency.p99,
         Predicted::P99Write => report.writes.latency.p99,
-        Predicted::Behind => behind(report, &judged.losses),
+        Predicted::Behind => judged.behind,
         Predicted::OriginWrites => report.origin.write_blocks as f64,
         Predicted::OriginReads => report.origin.read_blocks as f64,
     }

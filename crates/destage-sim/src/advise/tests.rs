@@ -186,11 +186,11 @@ fn what_else_can_be_set_is_tried_and_taken_where_it_is_better() {
 fn recorded_as(judged: &Judged, policy: destage_core::Policy) -> RecordedRun {
     let report = &judged.report;
     let mut tally = crate::replay::Tally::default();
-    tally.staleness_max = behind(report, &judged.losses);
+    tally.staleness_max = judged.behind;
     tally.origin_writes = report.origin.write_blocks;
     tally.fetches = report.origin.read_blocks;
     let [reads, writes] = [&report.reads, &report.writes].map(|kind| Some(kind.latency.clone()));
-    RecordedRun { policy, tally, reads, writes }
+    RecordedRun { load: None, policy, tally, reads, writes }
 }
 
 #[test]
@@ -244,4 +244,53 @@ fn a_prediction_is_as_sure_as_the_model_is_right_about_the_recorded_run() {
     // What the recording does not tell is not made up.
     let silent = RecordedRun { reads: None, ..run };
     assert_eq!(trust(&silent).len(), Predicted::ALL.len() - 2);
+}
+
+#[test]
+fn what_promises_less_than_what_is_in_force_is_advised_last() {
+    let requests = mail();
+    // Nothing meets it, so that what misses least would be first.
+    let wish = wish(Span::from_secs(5), Some(Span::ZERO));
+    let base = base(&requests);
+    let run = |named: WritePolicy| {
+        let mut policy = defaults::volume::policy(64 << 20);
+        named.apply(&mut policy);
+        let tally = crate::replay::Tally::default();
+        RecordedRun { load: None, policy, tally, reads: None, writes: None }
+    };
+    let policies = |run: Option<&RecordedRun>| -> Vec<WritePolicy> {
+        let ranking =
+            wish.judge_recorded(&requests, run, wish.candidates(&base), &Meter::default());
+        ranking.expect("they can be run").iter().map(Judged::policy).collect()
+    };
+    let journaled = policies(Some(&run(WritePolicy::Journaled)));
+    let (kept, weaker) = journaled.split_at(5);
+    let keeps = [WritePolicy::Journaled, WritePolicy::WriteThrough];
+    assert!(kept.iter().all(|policy| keeps.contains(policy)), "{journaled:?}");
+    assert!(weaker.iter().all(|policy| !keeps.contains(policy)), "{journaled:?}");
+    assert_eq!(policies(Some(&run(WritePolicy::WriteThrough)))[0], WritePolicy::WriteThrough);
+    // Without anything in force plain write-back is still last.
+    assert!(policies(None)[13..].iter().all(|&policy| policy == WritePolicy::WriteBack));
+    // The control: who runs plain write-back gets it where it is fastest.
+    let unordered = policies(Some(&run(WritePolicy::WriteBack)));
+    assert!(unordered[..13].contains(&WritePolicy::WriteBack), "{unordered:?}");
+}
+
+#[test]
+fn no_candidate_acknowledges_earlier_than_the_recorded_run_did() {
+    let requests = mail();
+    let wish = wish(Span::from_secs(5), None);
+    let mut policy = defaults::volume::policy(64 << 20);
+    let tally = crate::replay::Tally::default();
+    let commits = |policy: &destage_core::Policy| {
+        let mut candidates = wish.candidates(&base(&requests));
+        let (policy, tally) = (policy.clone(), tally.clone());
+        let run = RecordedRun { load: None, policy, tally, reads: None, writes: None };
+        wish.keep_commit(&run, &mut candidates);
+        candidates.iter().map(|settings| settings.flash.commit.span()).max()
+    };
+    let on_flush = destage_engine::commit_on_flush(Span::from_secs(5));
+    assert_eq!(commits(&policy), Some(on_flush));
+    policy.commit = Span::ZERO;
+    assert_eq!(commits(&policy), Some(Span::ZERO));
 }

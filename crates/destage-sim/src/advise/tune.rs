@@ -3,6 +3,7 @@
 
 use super::{FLASH_MIN, Front, Judged, LOG_MAX, LOG_MIN, Meter, Wish};
 use crate::machine::{RunError, Settings, Tier};
+use crate::replay::RecordedRun;
 use crate::trace::Request;
 use destage_core::{Span, When};
 use destage_runtime::human::seconds;
@@ -69,13 +70,27 @@ impl Wish {
         best: &Judged,
         meter: &Meter,
     ) -> Result<Tuned, RunError<Infallible>> {
+        self.tune_recorded(requests, None, best, meter)
+    }
+
+    /// The same on a recording, as [`Wish::judge_recorded`] does it.
+    ///
+    /// # Errors
+    /// As [`Wish::tune`].
+    pub fn tune_recorded(
+        &self,
+        requests: &[Request],
+        recorded: Option<&RecordedRun>,
+        best: &Judged,
+        meter: &Meter,
+    ) -> Result<Tuned, RunError<Infallible>> {
         let base = &best.report.settings;
         let mut variations = self.variations(base);
         // Not everything goes with everything.
         variations.retain(|variation| self.with(base, &[variation]).validate().is_ok());
         let settings: Vec<Settings> =
             variations.iter().map(|variation| self.with(base, &[variation])).collect();
-        let judged = self.judge(requests, settings.clone(), meter)?;
+        let judged = self.judge_recorded(requests, recorded, settings.clone(), meter)?;
         let mut choices = Vec::new();
         let mut taken: Vec<(&Variation, f64)> = Vec::new();
         for (variation, settings) in variations.iter().zip(&settings) {
@@ -105,7 +120,7 @@ impl Wish {
         let changes: Vec<&Variation> = taken.iter().map(|(variation, _)| *variation).collect();
         let all = self.with(base, &changes);
         let together = if changes.len() > 1 && all.validate().is_ok() {
-            self.judge(requests, vec![all], meter)?
+            self.judge_recorded(requests, recorded, vec![all], meter)?
         } else {
             Vec::new()
         };
@@ -132,8 +147,10 @@ impl Wish {
         let mut all = Vec::new();
         match self.front {
             Front::Block { flash, .. } => {
-                for log in [flash / 8, flash / 8 * 3, flash / 2] {
-                    if (LOG_MIN..=LOG_MAX).contains(&log) && flash - log >= FLASH_MIN / 2 {
+                let in_force = flash - tier.size.get();
+                for log in [flash / 8, flash / 4, flash / 8 * 3, flash / 2] {
+                    let can_be = (LOG_MIN..=LOG_MAX).contains(&log) && flash - log >= FLASH_MIN / 2;
+                    if can_be && log != in_force {
                         all.push(new(
                             "log",
                             format!("--log-size {}", Bytes(log)),
@@ -141,8 +158,7 @@ impl Wish {
                         ));
                     }
                 }
-                let log = flash - tier.size.get();
-                for dirty in [log / 2, log / 4 * 3] {
+                for dirty in [in_force / 2, in_force / 4 * 3] {
                     let what = format!("--dirty-limit {}", Bytes(dirty));
                     all.push(new("dirty", what, Change::Dirty(dirty)));
                 }

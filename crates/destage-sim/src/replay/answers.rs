@@ -1,16 +1,19 @@
 //! How long the requests of a recorded run took, as its core saw it.
 
-use super::{Observer, Tally};
+use super::{Load, Observer, Tally};
 use crate::machine::{Gathered, Latency};
 use destage_core::{
     Access, ClientId, Core, Effect, Input, Intent, Lsn, Policy, RequestId, Time, UnitId,
 };
 use hashbrown::HashMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A recorded run.
 #[derive(Clone, Debug)]
 pub struct RecordedRun {
+    /// What clients asked for and how long the devices took, to be run under other policies; `None` if that is not known.
+    pub load: Option<Arc<Load>>,
     /// The policy that was in force at the beginning.
     pub policy: Policy,
     /// Counts.
@@ -58,7 +61,13 @@ impl Answers {
         let reads = known(&self.reads)
             .filter(|reads| self.reading.len() as u64 * 100 <= reads.count * UNANSWERED_PERCENT);
         let writes = known(&self.writes);
-        Some(RecordedRun { policy: policy?.clone(), tally: tally.clone(), reads, writes })
+        Some(RecordedRun {
+            load: None,
+            policy: policy?.clone(),
+            tally: tally.clone(),
+            reads,
+            writes,
+        })
     }
 
     fn ended(&mut self, asked: Option<Asked>, now: Time) {

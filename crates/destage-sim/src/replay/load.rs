@@ -18,11 +18,17 @@ pub struct Load {
     pub(super) sizes: Vec<u32>,
     /// Items that the cache held when the recording began.
     pub(super) held: Vec<u32>,
+    /// Items that were read before anything else was done with them.
+    pub(super) read_first: Vec<u32>,
+    /// Bytes that the cache held when the recording began.
+    pub(super) held_bytes: u64,
     pub(super) syncs: Vec<Span>,
     pub(super) fetches: Vec<Span>,
     /// Units in a batch, and how long it took.
     pub(super) destages: Vec<(u64, Span)>,
     pub(super) policy: Option<Policy>,
+    /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
+    pub(super) counts_writes_only: bool,
     pub(super) began: Option<Time>,
     pub(super) ended: Time,
     open: Open,
@@ -91,6 +97,11 @@ struct Open {
 }
 
 impl Load {
+    /// What the recording is of, as its parts say: volumes count what is dirty in another way than rows.
+    pub fn note_subject(&mut self, subject: &str) {
+        self.counts_writes_only = subject.starts_with("block");
+    }
+
     fn item(&mut self, unit: UnitId, core: &Core) -> u32 {
         let next = self.identities.len() as u32;
         let item = *self.open.items.entry(unit).or_insert(next);
@@ -166,11 +177,16 @@ impl Observer for Load {
         if self.began.is_none() {
             self.began = Some(now);
             self.policy = Some(core.policy().clone());
+            self.held_bytes = core.status().cache_bytes;
         }
         self.ended = now;
         match *input {
             Input::Access { request, intent, units } => {
+                let known = self.identities.len() as u32;
                 let items = self.items(units, core);
+                if matches!(intent, Intent::Read | Intent::ReadSettled) {
+                    self.read_first.extend(known..self.identities.len() as u32);
+                }
                 if let Some(request) = self.has_written(units, &items, core) {
                     return self.written_whole(request, units, items);
                 }

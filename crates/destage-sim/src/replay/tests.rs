@@ -375,6 +375,43 @@ fn another_policy_writes_less_to_the_origin_and_lets_it_grow_older() {
 }
 
 #[test]
+fn a_larger_cache_begins_with_more_if_the_recorded_one_was_full() {
+    let (mut load, _) = load(policy());
+    let larger = |policy: &Policy| {
+        let mut policy = policy.clone();
+        policy.limits.cache_bytes_max = 70 * u64::from(BLOCK);
+        policy
+    };
+    let mut fetched = |held_bytes, held: &[u32]| {
+        (load.held_bytes, load.held) = (held_bytes, held.to_vec());
+        what_if(&load, larger).unwrap().tally.fetches
+    };
+    let full = 40 * u64::from(BLOCK);
+    // The recording began with nothing; had it begun with some of the units, a larger cache had held more of them.
+    let some: Vec<u32> = (0..20).collect();
+    let (not_full, more) = (fetched(full / 2, &some), fetched(full, &some));
+    assert!(more < not_full && more + 60 > not_full, "{more} {not_full}");
+    assert_eq!(fetched(full, &[]), fetched(0, &[]), "none of them was held");
+}
+
+#[test]
+fn of_a_volume_only_the_bytes_of_writes_count_against_the_dirty_limit() {
+    let (mut load, _) = load(policy());
+    let mut most_dirty = |subject: &str| {
+        load.note_subject(subject);
+        let tight = |policy: &Policy| {
+            let mut policy = policy.clone();
+            policy.when = When::Periodic { every: Span::from_secs(2) };
+            (policy.limits.dirty_bytes_max, policy.limits.dirty_bytes_low) = (1 << 20, 1 << 19);
+            policy
+        };
+        what_if(&load, tight).unwrap().tally.dirty_bytes_max
+    };
+    let (volume, rows) = (most_dirty("block v"), most_dirty("serve"));
+    assert!(volume > rows + rows / 4, "{volume} {rows}");
+}
+
+#[test]
 fn the_times_of_requests_are_found_in_a_recording() {
     let folder = tempfile::tempdir().unwrap();
     let settings = RecordSettings { path: folder.path().join("run"), bytes_max: 1 << 30 };

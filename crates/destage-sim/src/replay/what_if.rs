@@ -1,13 +1,12 @@
 //! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
 //!
 //! Requests come when they came in the recording, whatever became of those before them (open loop). The n-th sync and the
-//! n-th fetch take as long as the n-th of the recording did; a batch takes a time that is a line over the units in it, fitted
-//! to the recording's batches.
+//! n-th fetch take as long as the n-th of the recording did; a batch takes as long as the recorded ones of about its size.
 
 use super::load::{Arrival, Load, Write};
 use super::{Observer, Tally};
 use crate::event::Events;
-use crate::machine::Devices;
+use crate::machine::{self, Devices, Gathered};
 use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Outcome as Waited,
     Policy, Refusal, RequestId, Span, StopReason, Time, UnitId,
@@ -26,6 +25,12 @@ pub struct Outcome {
     pub reads: Latency,
     /// Requests that wrote.
     pub writes: Latency,
+    /// The same with their quantiles.
+    #[serde(skip)]
+    pub read_times: machine::Latency,
+    /// Likewise.
+    #[serde(skip)]
+    pub write_times: machine::Latency,
     /// Requests that were not answered when the recording ended: with more than a few the load was too much.
     pub unanswered: u64,
 }
@@ -104,7 +109,9 @@ pub fn what_if_with(
     progress: impl FnMut(u64, u64),
 ) -> Option<Outcome> {
     let (began, first) = (load.began?, load.policy.as_ref()?);
-    let core = Tallied { core: Core::new(began, policy(first)), tally: Tally::default() };
+    let core = Core::new(began, policy(first));
+    let core = if load.counts_writes_only { core.counting_writes_only() } else { core };
+    let core = Tallied { core, tally: Tally::default() };
     let mut run = Run {
         load,
         units: load.units(),
@@ -119,6 +126,7 @@ pub fn what_if_with(
         next_whole: 0,
         reads: Latency::default(),
         writes: Latency::default(),
+        times_of: Default::default(),
     };
     run.restore();
     run.all(&policy, progress);
@@ -151,6 +159,8 @@ struct Run<'l> {
     next_whole: u64,
     reads: Latency,
     writes: Latency,
+    /// Of reads and of writes.
+    times_of: [Gathered; 2],
 }
 
 impl Run<'_> {
@@ -162,6 +172,7 @@ impl Run<'_> {
             let size = self.load.sizes[item as usize];
             units.push((self.units[item as usize], if size == 0 { usual } else { size }));
         }
+        units.extend(self.held_more(&units).into_iter().map(|unit| (unit, usual)));
         units.sort_unstable_by_key(|&(unit, _)| std::cmp::Reverse(unit));
         units.dedup_by_key(|(unit, _)| *unit);
         for (unit, bytes) in units {
@@ -169,6 +180,29 @@ impl Run<'_> {
             self.core.core.handle(self.now, Input::Restored { units: &[unit], bytes });
         }
         self.pump();
+    }
+
+    /// What a larger cache than the recorded one had held as well. Which units those were, nobody knows. The recording tells
+    /// which share of the units that were read first was held: with so much more room it is so much larger. A cache that was
+    /// not full had held no more.
+    fn held_more(&self, held: &[(UnitId, u32)]) -> Vec<UnitId> {
+        let load = self.load;
+        let recorded = load.policy.as_ref().map_or(0, |policy| policy.limits.cache_bytes_max);
+        let room = self.core.policy().limits.cache_bytes_max;
+        if room <= recorded || load.held_bytes < recorded / 10 * 9 || recorded == 0 {
+            return Vec::new();
+        }
+        let held: HashSet<UnitId> = held.iter().map(|&(unit, _)| unit).collect();
+        let first = load.read_first.iter().filter(|&&item| self.units[item as usize].0 == item);
+        let first: Vec<UnitId> = first.map(|&item| UnitId(item)).collect();
+        let known = first.iter().filter(|unit| held.contains(*unit)).count();
+        let before = known as f64 / first.len().max(1) as f64;
+        let after = (before * room as f64 / recorded as f64).min(1.0);
+        let share = (after - before) / (1.0 - before).max(1e-9);
+        let most = (share * u64::MAX as f64) as u64;
+        let is_held =
+            |unit: &UnitId| !held.contains(unit) && crate::blocks::mix(u64::from(unit.0)) <= most;
+        first.into_iter().filter(|unit| share > 0.0 && is_held(unit)).collect()
     }
 
     fn all(&mut self, policy: &impl Fn(&Policy) -> Policy, mut progress: impl FnMut(u64, u64)) {
@@ -196,10 +230,11 @@ impl Run<'_> {
     }
 
     fn outcome(self) -> Outcome {
-        let Self { core: Tallied { tally, .. }, reads, writes, .. } = self;
+        let Self { core: Tallied { tally, .. }, reads, writes, times_of, .. } = self;
+        let [read_times, write_times] = times_of.map(|times| times.latency());
         let done = reads.answered + writes.answered + tally.refused;
         let unanswered = (self.load.requests.len() as u64).saturating_sub(done);
-        Outcome { tally, reads, writes, unanswered }
+        Outcome { tally, reads, writes, read_times, write_times, unanswered }
     }
 
     fn tell(&mut self, input: Input<'_>) {
@@ -328,6 +363,7 @@ impl Run<'_> {
     fn answered(&mut self, request: u32, wrote: bool) {
         let Some(&arrived) = self.arrived.get(request as usize) else { return };
         let span = self.now.since(arrived);
+        self.times_of[usize::from(wrote)].add(span);
         if wrote { self.writes.add(span) } else { self.reads.add(span) }
     }
 }
@@ -417,7 +453,8 @@ impl FrontEnd for Run<'_> {
     }
 
     fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
-        let at = self.now + self.times.destage(self.units_in(batch));
+        let units = self.units_in(batch);
+        let at = self.now + self.times.destage(units);
         self.events.plan(at, Event::Destaged(batch));
     }
 
@@ -451,13 +488,16 @@ struct Times<'l> {
     load: &'l Load,
     syncs: usize,
     fetches: usize,
-    /// A batch's time: so much, and so much for each unit, seconds.
-    batch: (f64, f64),
+    destages: usize,
+    /// Those of the batches that were recorded, by their units.
+    batches: Vec<(u64, Span)>,
 }
 
 impl<'l> Times<'l> {
     fn of(load: &'l Load) -> Self {
-        Self { load, syncs: 0, fetches: 0, batch: line(&load.destages) }
+        let mut batches = load.destages.clone();
+        batches.sort_by_key(|&(units, _)| units);
+        Self { load, syncs: 0, fetches: 0, destages: 0, batches }
     }
 
     fn sync(&mut self) -> Span {
@@ -470,11 +510,26 @@ impl<'l> Times<'l> {
         nth(&self.load.fetches, self.fetches - 1)
     }
 
-    fn destage(&self, units: u64) -> Span {
-        let (fixed, each) = self.batch;
-        Span(((fixed + each * units as f64) * 1e9) as u64)
+    /// As long as one of the recorded batches of about so many units, each of them in turn: so the times have their spread, and
+    /// need not lie on a line. One that is larger than all of them takes longer by its share.
+    fn destage(&mut self, units: u64) -> Span {
+        let after = self.batches.partition_point(|&(other, _)| other < units);
+        let first = after.saturating_sub(ALIKE / 2).min(self.batches.len().saturating_sub(ALIKE));
+        let alike = &self.batches[first..self.batches.len().min(first + ALIKE)];
+        self.destages += 1;
+        let Some(&(other, span)) = alike.get((self.destages - 1) % alike.len().max(1)) else {
+            return ASSUMED;
+        };
+        let is_beyond = self.batches.last().is_some_and(|&(largest, _)| units > largest);
+        if !is_beyond {
+            return span;
+        }
+        Span((u128::from(span.0) * u128::from(units) / u128::from(other.max(1))) as u64)
     }
 }
+
+/// So many of the recorded batches, those next to it in size, stand for one.
+const ALIKE: usize = 9;
 
 fn nth(spans: &[Span], index: usize) -> Span {
     if spans.is_empty() { ASSUMED } else { spans[index % spans.len()] }
@@ -545,6 +600,23 @@ mod tests {
         assert_eq!((devices.flash.write.span(), devices.filer.read.span()), (ms(2), ms(5)));
         assert_eq!((devices.filer.write.span(), devices.filer.next.span()), (ms(3), ms(1)));
         assert_eq!((devices.filer.slow_percent, devices.packet.span()), (0, Span::ZERO));
+    }
+
+    #[test]
+    fn a_batch_takes_as_long_as_those_of_its_size_did() {
+        let ms = Span::from_millis;
+        let mut load = Load::default();
+        assert_eq!(Times::of(&load).destage(7), ASSUMED);
+        // Small ones take 2 or 4 ms, large ones 50: no line has both.
+        load.destages = (1..=20).map(|units| (units, ms(2 + units % 2 * 2))).collect();
+        load.destages.extend((500..520).map(|units| (units, ms(50))));
+        let mut times = Times::of(&load);
+        let small: Vec<Span> = (0..9).map(|_| times.destage(10)).collect();
+        assert!(small.contains(&ms(2)) && small.contains(&ms(4)), "{small:?}");
+        assert!(small.iter().all(|&span| span <= ms(4)), "{small:?}");
+        assert_eq!(times.destage(510), ms(50));
+        let larger = times.destage(5_150);
+        assert!((ms(490)..ms(520)).contains(&larger), "{larger:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use destage_record::{Part, list};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a part of a recording begins with.
 const MAGIC: &[u8; 8] = b"DSTGREC1";
@@ -61,6 +62,7 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         }
         last = Some((begin.run, begin.part));
         is_volume = begin.subject.starts_with("block");
+        watched.0.note_subject(&begin.subject);
         replay(&part, &mut watched).map_err(|error: ReplayError| wrong(error.to_string()))?;
     }
     let (load, (tally, answers)) = watched;
@@ -80,6 +82,8 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         thread: request.thread,
     };
     let requests = load.trace(is_volume).into_iter().map(raw).collect();
-    let run = answers.run(load.policy(), &tally);
-    Ok(Recorded { requests, note, devices: load.devices(), run })
+    let (run, devices) = (answers.run(load.policy(), &tally), load.devices());
+    let load = Some(Arc::new(load));
+    let run = run.map(|run| RecordedRun { load, ..run });
+    Ok(Recorded { requests, note, devices, run })
 }

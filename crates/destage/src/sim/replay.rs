@@ -302,6 +302,7 @@ impl Watched {
         if !follows || begin.after_gap {
             self.newest = Default::default();
         }
+        self.newest.0.note_subject(&begin.subject);
         self.last = Some((begin.run, begin.part));
         let guard = refuse_what_cannot_be(path);
         let (watched, bar, before) = (&mut self.newest, &mut self.bar, self.before);

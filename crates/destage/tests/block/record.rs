@@ -120,7 +120,7 @@ fn a_recording_is_a_trace_like_any_other_up_to_advice_that_a_server_takes() {
     assert_eq!(run["writes"]["latency"]["count"], 200, "{run}");
     let advice = ["--rpo", "5s", "--flash", "64M", "--crashes", "5", "--output", "json"];
     let advice = json(sim(&scratch, "advise", &advice));
-    assert_eq!(advice["devices"], "as the recording measured them, on average");
+    assert_eq!(advice["devices"], "as the recording measured them");
     let online = advice["online"].as_str().expect("a command line").to_owned();
     let words: Vec<&str> = online.split(' ').skip(3).collect();
     assert!(!advice["choices"].as_array().expect("a list").is_empty(), "{advice}");

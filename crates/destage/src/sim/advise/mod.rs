@@ -157,8 +157,14 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     for request in &mut reading {
         requests.push(request?);
     }
-    let (measured, recorded) = (reading.devices(), reading.recorded_run());
+    let (measured, mut recorded) = (reading.devices(), reading.recorded_run());
     reading.finish();
+    if args.devices.is_some()
+        && let Some(run) = &mut recorded
+    {
+        // Other devices than those that were recorded are asked about.
+        run.load = None;
+    }
     let wish = Wish {
         rpo: args.rpo.span(),
         p99_read: args.p99_read.map(Interval::span),
@@ -178,20 +184,30 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         seed: args.seed,
         ..Settings::default()
     };
-    let candidates = wish.candidates(&base);
+    let mut candidates = wish.candidates(&base);
+    if let Some(run) = &recorded {
+        wish.keep_commit(run, &mut candidates);
+    }
     for candidate in &candidates {
         candidate.validate().map_err(CliError::usage)?;
     }
     let asked = candidates.len();
     let meter = Meter::new(stop);
     let ranking = watched(&meter, asked as u64 * requests.len() as u64, || {
-        wish.judge(&requests, candidates, &meter).map_err(CliError::usage)
+        wish.judge_recorded(&requests, recorded.as_ref(), candidates, &meter)
+            .map_err(CliError::usage)
     })?;
     let Some(best) = ranking.first() else {
         let message = "interrupted before the first candidate was done: there is nothing to advise";
         return Err(CliError::new(exit::INTERRUPTED, message));
     };
-    let tuned = watched(&meter, 0, || wish.tune(&requests, best, &meter).map_err(CliError::usage))?;
+    let tuned = watched(&meter, 0, || {
+        wish.tune_recorded(&requests, recorded.as_ref(), best, &meter).map_err(CliError::usage)
+    })?;
+    let tuned = match recorded.as_ref().filter(|run| run.load.is_some()) {
+        Some(run) => wish.keep_in_force(run, &ranking, tuned),
+        None => tuned,
+    };
     let trust = match &recorded {
         Some(run) => watched(&meter, 0, || {
             wish.trust(run, &requests, &base, &meter).map_err(CliError::usage)
@@ -211,7 +227,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         p99_write: args.p99_write,
         devices: match (&args.devices, &measured) {
             (Some(_), _) => "as the file of devices has them",
-            (None, Some(_)) => "as the recording measured them, on average",
+            (None, Some(_)) => "as the recording measured them",
             (None, None) => "assumed: measure yours and give them by --devices",
         },
         front: if args.front == FrontName::Data { "data" } else { "block" },
@@ -293,7 +309,7 @@ fn front(args: &AdviseArgs, requests: &[Request]) -> Result<Front, CliError> {
 }
 
 fn ranked<'a>(wish: &Wish, judged: &'a Judged) -> Ranked<'a> {
-    let Judged { report, losses, misses } = judged;
+    let Judged { report, losses, misses, .. } = judged;
     Ranked {
         policy: policy_name(wish, judged.policy()),
         when: when_text(report.settings.flash.when),

@@ -1,0 +1,129 @@
+//! Candidates on a recording: its load is told to the core once more under their settings, as `sim replay` does.
+//!
+//! Requests of a trace do not tell which blocks the cache held, which writes need what was there before, and how long each
+//! fetch, sync and batch took. A recording does. So what a candidate would have come to is taken from there; only what crashes
+//! would lose is still found on the simulated devices.
+
+use super::{Front, Wish};
+use crate::machine::{Overload, Report, Settings};
+use crate::replay::{Load, Outcome, RecordedRun, what_if};
+use destage_core::Policy;
+use destage_engine::{WritePolicy, defaults};
+use destage_runtime::units::Interval;
+
+/// More came than could be done if so many of a hundred requests are not answered when the recording ends.
+const UNANSWERED_PERCENT: u64 = 1;
+/// Bytes of a slot for a clean block, with its two entries in the index.
+const SLOT_BYTES: u64 = BLOCK + 32;
+/// Bytes of a block of a volume.
+const BLOCK: u64 = 4_096;
+/// One of so many slots is kept for blocks on their way.
+const RESERVE_DIVISOR: u64 = 8;
+
+impl Wish {
+    /// Lets no candidate acknowledge earlier than the recorded run did: what it promised for a crash of the host, they promise.
+    pub fn keep_commit(&self, run: &RecordedRun, candidates: &mut [Settings]) {
+        let in_force = run.policy.commit;
+        if in_force == destage_engine::commit_on_flush(run.policy.staleness) {
+            return;
+        }
+        for settings in candidates {
+            let commit = &mut settings.flash.commit;
+            *commit = Interval(commit.span().min(in_force));
+        }
+    }
+
+    /// The policy that a server has which is started with these settings.
+    pub(super) fn live_policy(&self, settings: &Settings) -> Policy {
+        let (tier, block) = (&settings.flash, settings.block.get());
+        let mut policy = tier.core_policy(tier.size.get() / block, block, false);
+        match self.front {
+            Front::Block { flash, .. } => {
+                fit(&mut policy, flash, flash.saturating_sub(tier.size.get()))
+            }
+            Front::Data { row, .. } => {
+                // A row takes a block of the simulation.
+                let real = |bytes: u64| (bytes / block).saturating_mul(row).max(64 << 10);
+                policy.limits.cache_bytes_max = real(tier.size.get());
+                destage_engine::set_dirty_limit(&mut policy, real(tier.dirty.get()));
+                policy.limits.journal_bytes_max = defaults::rows::JOURNAL_BYTES;
+                policy.limits.batch_bytes_max = defaults::rows::BATCH_BYTES;
+            }
+        }
+        policy
+    }
+
+    /// Puts what the recorded load comes to under a policy in place of what the simulated devices made of it.
+    pub(super) fn tell(&self, load: &Load, policy: &Policy, report: &mut Report) {
+        let Some(outcome) = what_if(load, |_| policy.clone()) else { return };
+        let Outcome { tally, read_times, write_times, unanswered, .. } = outcome;
+        let answered = read_times.count + write_times.count;
+        let longest = read_times.max.max(write_times.max);
+        report.overload = (unanswered * 100 > answered * UNANSWERED_PERCENT).then(|| Overload {
+            behind_seconds: longest,
+            waiting: unanswered,
+            busiest: "the origin".into(),
+        });
+        (report.reads.latency, report.writes.latency) = (read_times, write_times);
+        report.failed = tally.refused;
+        report.origin.read_blocks = tally.fetches;
+        report.origin.write_blocks = tally.origin_writes;
+        report.origin.write_requests = tally.batches;
+        report.destage.staleness_max = tally.staleness_max;
+    }
+}
+
+/// The limits that a cache of so many bytes, so many of them for its log, can keep: what `destage block serve` makes of its
+/// flags.
+fn fit(policy: &mut Policy, cache_bytes: u64, log_bytes: u64) {
+    let slots = cache_bytes.saturating_sub(log_bytes) / SLOT_BYTES;
+    let usable = slots - slots / RESERVE_DIVISOR;
+    let limits = &mut policy.limits;
+    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * BLOCK).max(64 << 10);
+    limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
+    let dirty_blocks = limits.dirty_bytes_max / BLOCK;
+    limits.cache_bytes_max = (usable - dirty_blocks.min(usable)) * BLOCK;
+    limits.batch_bytes_max = limits.batch_bytes_max.min(slots / RESERVE_DIVISOR * BLOCK).max(BLOCK);
+    limits.journal_bytes_max = limits.journal_bytes_max.min(log_bytes / 2).max(1 << 20);
+}
+
+/// How much a policy promises of the origin without host and cache: more promises more.
+pub(super) const fn promise(policy: WritePolicy) -> u8 {
+    match policy {
+        WritePolicy::WriteBack => 0,
+        WritePolicy::Ordered => 1,
+        WritePolicy::Strict => 2,
+        WritePolicy::Journaled => 3,
+        WritePolicy::WriteThrough | WritePolicy::WriteAround => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use destage_engine::defaults::volume;
+
+    /// What servers said they have, started so: limits of clean and dirty bytes, of the log and of a batch.
+    #[test]
+    fn limits_are_those_of_servers() {
+        const MIB: u64 = 1 << 20;
+        for (log, dirty, [clean, journal, batch]) in [
+            (64 * MIB, 16 * MIB, [41_414_656, 33_554_432, 8_310_784]),
+            (32 * MIB, 16 * MIB, [70_545_408, 16_777_216, 12_472_320]),
+            (32 * MIB, 8 * MIB, [78_934_016, 16_777_216, 12_472_320]),
+        ] {
+            let mut policy = volume::policy(log);
+            destage_engine::set_dirty_limit(&mut policy, dirty);
+            fit(&mut policy, 128 * MIB, log);
+            let limits = policy.limits;
+            assert_eq!(limits.dirty_bytes_max, dirty);
+            for (ours, theirs) in [
+                (limits.cache_bytes_max, clean),
+                (limits.journal_bytes_max, journal),
+                (limits.batch_bytes_max, batch),
+            ] {
+                assert!(ours.abs_diff(theirs) <= theirs / 100, "{ours} for {theirs}");
+            }
+        }
+    }
+}
