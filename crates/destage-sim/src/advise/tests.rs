@@ -247,6 +247,31 @@ fn a_prediction_is_as_sure_as_the_model_is_right_about_the_recorded_run() {
 }
 
 #[test]
+fn what_is_in_force_stays_if_it_was_recorded_to_be_as_fast_as_the_best_is_predicted_to_be() {
+    let requests = mail();
+    let wish = wish(Span::from_secs(5), None);
+    let candidates = wish.candidates(&base(&requests));
+    let ranking = wish.judge(&requests, candidates, &Meter::default()).expect("they can be run");
+    let best = &ranking[0];
+    let is_other = |judged: &&Judged| {
+        judged.misses.len() <= best.misses.len() && judged.policy() != best.policy()
+    };
+    let in_force = ranking.iter().find(is_other).expect("others meet the wish, too");
+    let advised = |times: f64| {
+        let policy = wish.live_policy(&in_force.report.settings);
+        let run = recorded_as(best, policy);
+        let longer = |latency: Option<machine::Latency>| {
+            latency.map(|all| machine::Latency { mean: times * all.mean, ..all })
+        };
+        let run = RecordedRun { reads: longer(run.reads), writes: longer(run.writes), ..run };
+        let tuned = Tuned { best: best.clone(), choices: Vec::new() };
+        wish.keep_in_force(&run, &ranking, tuned).best.policy()
+    };
+    assert_eq!(advised(0.9), in_force.policy());
+    assert_eq!(advised(1.1), best.policy());
+}
+
+#[test]
 fn what_promises_less_than_what_is_in_force_is_advised_last() {
     let requests = mail();
     // Nothing meets it, so that what misses least would be first.
