@@ -34,7 +34,8 @@ pub(crate) fn install(go: &Path) -> Result<Vec<(&'static str, String)>> {
 
 /// The programs of `destage-bench peers`, with the libraries that it compares.
 fn peers(work: &Path) -> Result<PathBuf> {
-    let programs = ["Acknowledged", "Destages", "Hazelcasts", "Load", "Options", "Peers", "Redissons"];
+    let programs =
+        ["Acknowledged", "Destages", "Hazelcasts", "Load", "Options", "Peers", "Redissons"];
     let files = [&programs[..], &["Rows", "Side"]].concat();
     let files: Vec<String> = files.iter().map(|name| format!("{name}.java")).collect();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();

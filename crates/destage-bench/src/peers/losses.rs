@@ -148,7 +148,8 @@ impl Losses<'_> {
                     eprintln!("error: {name}: {error}");
                     failures.push(format!("{name}: {error}"));
                     // A failed case may leave it.
-                    let drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots";
+                    let drop =
+                        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots";
                     origin.query()?.run(drop)?;
                 }
             }
@@ -238,8 +239,7 @@ fn broken(case: Case, outcome: &Outcome) -> Option<String> {
     }
     let Who::Destage(commit) = case.who else { return None };
     // What one second may lose, and a pause of the machine beside it.
-    let may_lose =
-        if case.trouble == Trouble::Kill && commit == "1s" { RATE * 3 / 2 } else { 0 };
+    let may_lose = if case.trouble == Trouble::Kill && commit == "1s" { RATE * 3 / 2 } else { 0 };
     let missing = at_end.filter(|_| case.trouble == Trouble::Terminate).unwrap_or(*last);
     let is_kept = last.lost <= may_lose && last.back == 0 && (order.twice, order.late) == (0, 0);
     let is_drained = case.trouble != Trouble::Terminate || missing.is_clean();

@@ -64,8 +64,7 @@ pub(crate) fn run(arguments: &PeersArgs) -> Result<()> {
         report.failures = measured.failures;
     }
     if is_wanted(Part::Losses) {
-        let losses =
-            losses::Losses { programs, bin: &bin, peers, is_quick: quick, seed, extra };
+        let losses = losses::Losses { programs, bin: &bin, peers, is_quick: quick, seed, extra };
         let (table, failures) = losses.run()?;
         report.tables.push(table);
         report.failures.extend(failures);
@@ -82,10 +81,9 @@ fn new_report(
     let mut machine = Machine::look(programs.dir)?;
     let version = |program: &str| output(program, &["--version"]);
     let missing = || "not installed".to_owned();
-    machine.versions.push((
-        "Destage".to_owned(),
-        version(&bin.to_string_lossy()).unwrap_or_else(missing),
-    ));
+    machine
+        .versions
+        .push(("Destage".to_owned(), version(&bin.to_string_lossy()).unwrap_or_else(missing)));
     machine.versions.extend(programs.versions()?);
     machine.versions.extend([
         ("Java".to_owned(), version("java").unwrap_or_else(missing)),

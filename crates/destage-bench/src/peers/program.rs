@@ -72,7 +72,9 @@ impl Programs<'_> {
             let found = files.filter_map(|file| {
                 let file = file.file_name().into_string().ok()?;
                 let version = file.strip_prefix(library)?.strip_suffix(".jar")?;
-                version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+                version
+                    .starts_with(|first: char| first.is_ascii_digit())
+                    .then(|| version.to_owned())
             });
             let missing = || format!("{} has no {library}*.jar", self.folder.display());
             versions.push((name.to_owned(), found.last().ok_or_else(missing)?));

@@ -308,7 +308,8 @@ fn figures(name: &str, sides: &[(Side, Vec<Run>)]) -> Vec<Figure> {
         Spread::of(runs.iter().map(|run| run.per_second)).map_or(0.0, |spread| spread.median)
     };
     let best = |is_wanted: fn(Side) -> bool| {
-        let peers = sides.iter().filter(|(side, _)| matches!(side, Side::Peer(_)) && is_wanted(*side));
+        let peers =
+            sides.iter().filter(|(side, _)| matches!(side, Side::Peer(_)) && is_wanted(*side));
         peers.max_by(|(_, a), (_, b)| median(a).total_cmp(&median(b))).map(|(side, _)| *side)
     };
     let (best_remote, best_of_all) = (best(Side::is_remote), best(|_| true));

@@ -90,8 +90,7 @@ impl<'a> Stage<'a> {
 
     fn put_up(&mut self, origin: &Postgres) -> Result<()> {
         let programs = self.programs;
-        let start =
-            |name: &str, words: &[String]| programs.start(name, origin, &self.table, words);
+        let start = |name: &str, words: &[String]| programs.start(name, origin, &self.table, words);
         let java = match self.who {
             Who::Destage(_) => {
                 let config = self.config(origin);

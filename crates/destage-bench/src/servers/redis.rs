@@ -105,9 +105,7 @@ fn launch(address: &Listen, fsync: Fsync, data: &Path) -> Result<Process> {
     };
     let mut command = Command::new("redis-server");
     match address {
-        Listen::Tcp(at) => {
-            command.args(["--bind", "127.0.0.1", "--port", &at.port().to_string()])
-        }
+        Listen::Tcp(at) => command.args(["--bind", "127.0.0.1", "--port", &at.port().to_string()]),
         Listen::Unix(path) => command.args(["--port", "0", "--unixsocket"]).arg(path),
     };
     command.args(["--dir", &data.to_string_lossy(), "--save", ""]);
