@@ -255,6 +255,16 @@ impl Core {
         self.gate.committed
     }
 
+    /// Up to here groups may be destaged: see [`crate::Input::Lacking`].
+    pub fn secured(&self) -> Lsn {
+        self.gate.secured()
+    }
+
+    /// What [`crate::Input::Lacking`] said last.
+    pub fn lacking(&self) -> Option<Lsn> {
+        self.gate.lacking()
+    }
+
     /// A snapshot of what the core knows.
     pub fn status(&self) -> Status {
         let counters = &self.counters;

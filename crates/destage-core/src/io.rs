@@ -208,6 +208,14 @@ pub enum Input<'a> {
         /// The units it changed, and those that were changed in its place.
         units: &'a [UnitId],
     },
+    /// The journal is not durable as it should be, and will not be soon: fewer copies of it can be had than were asked for. Until
+    /// this is taken back by `None`, writes go through to the origin. What is up to this group may be destaged although the
+    /// journal does not hold it durably: it survives all that a start could meet, fewer copies of it notwithstanding. The
+    /// driver counts what the origin has decided as durable, and says so by [`Input::Synced`].
+    Lacking {
+        /// The newest group that may be destaged; it never goes back.
+        secured: Option<Lsn>,
+    },
     /// Use another policy from now on. Must have passed [`Policy::validate`].
     SetPolicy(&'a Policy),
     /// Stop destaging until `Resume`. The staleness bound stays in force.
@@ -428,7 +436,7 @@ pub enum Mode {
     Throttled,
     /// The dirty or journal limit is reached: writes wait or fail.
     Full,
-    /// The dirty or journal limit is reached: writes go through to the origin.
+    /// The dirty or journal limit is reached, or copies of the journal are lacking: writes go through to the origin.
     Fallback,
     /// The oldest undecided write is older than `D`: no write is acknowledged.
     StalenessExceeded,

@@ -48,6 +48,7 @@ mod tag {
     pub(super) const COLLECTIVE: u8 = 28;
     pub(super) const RESUME_PARKING: u8 = 29;
     pub(super) const BUILDS_ON: u8 = 30;
+    pub(super) const LACKING: u8 = 31;
 }
 
 /// Appends an input.
@@ -136,6 +137,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
         Input::Unparked { lsn, units } => {
             one(out, tag::UNPARKED, lsn.0);
             put_units(out, units);
+        }
+        Input::Lacking { secured } => {
+            out.extend([tag::LACKING, secured.is_some().into()]);
+            put(out, secured.unwrap_or(Lsn::ZERO).0);
         }
         Input::SetPolicy(policy) => {
             out.push(tag::SET_POLICY);
@@ -227,6 +232,11 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
         tag::UNPARKED => {
             Input::Unparked { lsn: Lsn(bytes.number()?), units: units(bytes, &mut scratch.units)? }
         }
+        tag::LACKING => {
+            let is_lacking = flag(bytes)?;
+            let secured = Lsn(bytes.number()?);
+            Input::Lacking { secured: is_lacking.then_some(secured) }
+        }
         tag::SET_POLICY => {
             let len = bytes.number()?.try_into().ok()?;
             let policy: Policy = postcard::from_bytes(bytes.take(len)?).ok()?;
@@ -271,6 +281,7 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         | Input::Parked { .. }
         | Input::RecoveredUpto { .. }
         | Input::HoldParked { .. }
+        | Input::Lacking { .. }
         | Input::SetPolicy(_)
         | Input::Pause
         | Input::Resume

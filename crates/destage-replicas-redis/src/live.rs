@@ -40,6 +40,9 @@ pub struct LogSettings {
     pub copies: usize,
     /// How long an owner must not have shown itself before another one takes over.
     pub failover: Duration,
+    /// With fewer than k servers writes go through to the origin: the log is opened all the same, if enough of them are there
+    /// for whoever takes over to find what they hold.
+    pub opens_short: bool,
     /// Take over from an owner that shows itself.
     pub at_once: bool,
     /// Unlike that of any other process.
@@ -55,6 +58,8 @@ pub struct Said {
     pub epoch: Epoch,
     /// k servers hold everything up to here.
     pub committed: Position,
+    /// As many servers hold everything up to here as whoever takes over needs to find it: [`Owner::secured`].
+    pub secured: Position,
     /// The newest entry that this process has.
     pub last: Position,
     /// Answers could be given when it was last looked.
@@ -69,7 +74,10 @@ pub enum Reach {
     /// Everything.
     #[default]
     Whole,
-    /// Fewer than k take entries: nothing that is written now can be acknowledged.
+    /// Fewer than k take entries, but so many that whoever takes over finds them: what is written now can be acknowledged once
+    /// the origin has it.
+    Through,
+    /// Fewer than that take entries: nothing that is written now can be acknowledged.
     Reads,
     /// Nor is it sure to own the log: nothing can be answered.
     Nothing,
@@ -141,6 +149,7 @@ impl Replicas {
             renew_every: Span(failover / 12),
             window: WINDOW,
             bytes_max: BYTES_MAX,
+            opens_short: settings.opens_short,
             at_once: settings.at_once,
             controls: Controls::default(),
         };
@@ -480,6 +489,7 @@ fn said(owner: &Owner, lacking: &mut [Option<Time>; 2], lacking_min: Span) -> Sa
     });
     let reach = match (lacks.next(), lacks.next()) {
         (_, Some(true)) => Reach::Nothing,
+        (Some(true), _) if owner.can_secure() => Reach::Through,
         (Some(true), _) => Reach::Reads,
         _ => Reach::Whole,
     };
@@ -487,6 +497,7 @@ fn said(owner: &Owner, lacking: &mut [Option<Time>; 2], lacking_min: Span) -> Sa
         stage: owner.stage().clone(),
         epoch: owner.epoch(),
         committed: owner.committed(),
+        secured: owner.secured(),
         last: owner.last(),
         is_leased,
         reach,

@@ -53,6 +53,7 @@ fn start_at(urls: &[&str], identity: u64) -> Replicas {
         place: format!("host:{identity}"),
         copies: 2,
         failover: Duration::from_millis(600),
+        opens_short: false,
         at_once: false,
         identity,
     };

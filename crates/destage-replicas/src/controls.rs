@@ -27,6 +27,8 @@ pub struct Controls {
     pub ignores_lease: bool,
     /// A lease is content with one server less.
     pub short_lease: bool,
+    /// What one server less holds is taken for secured.
+    pub short_secured: bool,
 }
 
 impl Controls {

@@ -17,6 +17,9 @@
 //! log with the highest last epoch, or the longest of those. Its first entry, under its own epoch, comes behind the whole of
 //! that log; nothing counts before k servers have accepted it. Epochs are made unique by the owner's identity, since two owners
 //! may each have promises of n - k + 1 servers.
+//!
+//! Where k is more than a majority, a take-over still needs promises of half of the servers: what a majority holds is found, too
+//! ([`Owner::secured`]). It may go to the origin with fewer than k servers, and be acknowledged once that has it.
 #![no_std]
 
 extern crate alloc;

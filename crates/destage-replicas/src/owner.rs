@@ -89,6 +89,8 @@ pub struct Owner {
     /// Of this owner's first entry.
     opening: Position,
     committed: Position,
+    /// See [`Owner::secured`].
+    secured: Position,
     /// Nothing is answered earlier.
     answers_from: Time,
     /// It has been open.
@@ -126,6 +128,7 @@ impl Owner {
             sources: Vec::new(),
             opening: Position::NONE,
             committed: Position::NONE,
+            secured: Position::NONE,
             answers_from: Time::ZERO,
             was_open: false,
             enough_since: None,

@@ -29,6 +29,8 @@ pub struct Settings {
     pub window: usize,
     /// Most bytes of one append or one answer, unless a single entry is more.
     pub bytes_max: usize,
+    /// It opens although fewer than k servers take entries, once its first entry is secured: see [`crate::Owner::secured`].
+    pub opens_short: bool,
     /// Take over from an owner that shows itself.
     pub at_once: bool,
     /// Negative controls of the tests.

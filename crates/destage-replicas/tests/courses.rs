@@ -16,6 +16,8 @@ struct World {
     room: u64,
     lives: u128,
     controls: Controls,
+    /// Owners open with fewer servers than copies.
+    opens_short: bool,
 }
 
 fn address(server: usize) -> Address {
@@ -24,7 +26,13 @@ fn address(server: usize) -> Address {
 
 impl World {
     fn new(count: usize, controls: Controls) -> Self {
-        let mut world = Self { servers: BTreeMap::new(), room: u64::MAX, lives: 0, controls };
+        let mut world = Self {
+            servers: BTreeMap::new(),
+            room: u64::MAX,
+            lives: 0,
+            controls,
+            opens_short: false,
+        };
         (0..count).for_each(|server| world.forget(server));
         world
     }
@@ -54,6 +62,7 @@ impl World {
             renew_every: Span(EVERY),
             window: 4,
             bytes_max: 100,
+            opens_short: self.opens_short,
             at_once: false,
             controls: self.controls,
         }

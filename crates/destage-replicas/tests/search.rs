@@ -29,6 +29,8 @@ struct Bounds {
     /// Of take-overs.
     epochs: u64,
     states_max: usize,
+    /// Owners open with fewer servers than copies.
+    opens_short: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
@@ -82,8 +84,9 @@ struct World {
     written: u8,
     losses: u8,
     breaks: u8,
+    /// What k servers hold, or so many that it may go to the origin.
     acknowledged: Arc<BTreeMap<Position, Entry>>,
-    committed: [Position; OWNERS],
+    secured: [Position; OWNERS],
 }
 
 fn address(server: usize) -> Address {
@@ -102,6 +105,7 @@ fn settings(owner: usize, bounds: Bounds, controls: Controls) -> Settings {
         renew_every: Span(1),
         window: 1,
         bytes_max: 1 << 10,
+        opens_short: bounds.opens_short,
         at_once: false,
         controls,
     }
@@ -120,7 +124,7 @@ impl World {
             losses: 0,
             breaks: 0,
             acknowledged: Arc::default(),
-            committed: [Position::NONE; OWNERS],
+            secured: [Position::NONE; OWNERS],
         };
         world.start(0);
         while let Some(server) = (0..SERVERS).find(|&s| !world.links[0][s].requests.is_empty()) {
@@ -240,14 +244,15 @@ impl World {
         }
     }
 
-    /// What an owner says is acknowledged must be in every log that anything is acknowledged from afterwards.
+    /// What an owner says is acknowledged, or may go to the origin, must be in every log of which anything is afterwards.
     fn check(&mut self) -> Result<(), String> {
         for owner in 0..OWNERS {
-            let upto = self.owners[owner].committed();
-            if !self.owners[owner].is_open() || upto == self.committed[owner] {
+            let upto = self.owners[owner].secured();
+            assert!(self.owners[owner].committed() <= upto);
+            if !self.owners[owner].is_open() || upto == self.secured[owner] {
                 continue;
             }
-            self.committed[owner] = upto;
+            self.secured[owner] = upto;
             let log: BTreeMap<Position, Entry> = self.owners[owner]
                 .entries()
                 .filter(|(at, _)| *at <= upto)
@@ -333,8 +338,17 @@ fn search(bounds: Bounds, controls: Controls) -> Result<Found, String> {
     Ok(found)
 }
 
-const ALL: Bounds =
-    Bounds { copies: 2, writes: 3, losses: 0, breaks: 0, epochs: 3, states_max: 4_000_000 };
+const ALL: Bounds = Bounds {
+    copies: 2,
+    writes: 3,
+    losses: 0,
+    breaks: 0,
+    epochs: 3,
+    states_max: 4_000_000,
+    opens_short: false,
+};
+/// Three copies on three servers, of which two are enough for the origin to have it.
+const SHORT: Bounds = Bounds { copies: 3, opens_short: true, ..ALL };
 
 fn searched(bounds: Bounds) {
     let found = search(bounds, Controls::default()).expect("nothing is lost");
@@ -369,6 +383,30 @@ fn nothing_is_lost_when_a_server_is_filled_again_and_another_owner_knows_of_it()
     println!("{} states, {} acknowledged", found.states, found.acknowledged);
     assert!(found.is_complete, "the search has come to its end");
     assert!(found.acknowledged >= 3 + usize::from(writes), "{}", found.acknowledged);
+}
+
+#[test]
+fn what_goes_to_the_origin_with_fewer_copies_is_in_every_later_log() {
+    searched(Bounds { writes: 2, ..SHORT });
+}
+
+#[test]
+fn what_goes_to_the_origin_with_fewer_copies_is_kept_when_a_connection_breaks_anywhere() {
+    searched(Bounds { writes: 1, breaks: 1, epochs: 2, ..SHORT });
+}
+
+#[test]
+fn what_goes_to_the_origin_with_fewer_copies_is_kept_when_a_server_loses_its_memory_anywhere() {
+    let bounds = Bounds { writes: 1, losses: 1, epochs: 2, ..SHORT };
+    let found = search(bounds, Controls::default()).expect("nothing is lost");
+    println!("{} states, {} acknowledged", found.states, found.acknowledged);
+    assert!(found.is_complete, "the search has come to its end");
+    assert!(found.acknowledged >= 3, "{}", found.acknowledged);
+}
+
+#[test]
+fn a_server_too_few_for_the_origin_is_caught() {
+    is_caught(Controls { short_secured: true, ..Controls::default() }, SHORT);
 }
 
 fn is_caught(controls: Controls, bounds: Bounds) {

@@ -1,5 +1,7 @@
 //! Owners, standbys, servers and clients in virtual time, with everything going wrong that can.
 
+#[path = "simulation/checks.rs"]
+mod checks;
 #[path = "simulation/client.rs"]
 mod client;
 #[path = "simulation/faults.rs"]
@@ -35,6 +37,7 @@ fn nothing_acknowledged_is_lost_or_doubled_whatever_happens() {
     assert!(sum.acknowledged > 20 * seeds(), "{sum:?}");
     assert!(sum.take_overs > seeds() && sum.lost_memories > seeds() / 4, "{sum:?}");
     assert!(sum.changes > seeds() / 4 && sum.pauses > seeds() / 2, "{sum:?}");
+    assert!(sum.through > seeds() && sum.short > seeds() / 20, "{sum:?}");
 }
 
 #[test]
@@ -105,6 +108,17 @@ fn answering_after_the_lease_is_caught() {
 #[test]
 fn a_lease_on_too_few_servers_is_caught() {
     is_caught(|setup| setup.controls.short_lease = true);
+}
+
+#[test]
+fn what_the_origin_has_before_enough_servers_is_caught() {
+    is_caught(|setup| (setup.goes_through, setup.destages_early) = (true, true));
+    is_caught(|setup| (setup.goes_through, setup.controls.short_secured) = (true, true));
+}
+
+#[test]
+fn acknowledging_before_the_origin_has_it_is_caught() {
+    is_caught(|setup| (setup.goes_through, setup.acknowledges_early) = (true, true));
 }
 
 #[test]

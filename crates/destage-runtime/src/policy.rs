@@ -263,16 +263,21 @@ pub fn on_reject_name(on_reject: OnReject) -> &'static str {
 }
 
 /// Every mode's name; where several hold, the last of them is reported.
-pub const MODES: [&str; 8] = [
+pub const MODES: [&str; 9] = [
     "normal",
     "throttled",
     "full",
     "fallback",
+    COPIES_FALLBACK,
     "staleness-exceeded",
     TOO_FEW_COPIES,
     DISK_FULL,
     "stopped",
 ];
+
+/// Too few servers of the log on other servers take writes, which go through to the origin. For the core that is
+/// [`Mode::Fallback`].
+pub const COPIES_FALLBACK: &str = "copies-fallback";
 
 /// Too few servers of the log on other servers take writes, or answer. The core does not know it either.
 pub const TOO_FEW_COPIES: &str = "too-few-copies";
@@ -287,8 +292,8 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Throttled => MODES[1],
         Mode::Full => MODES[2],
         Mode::Fallback => MODES[3],
-        Mode::StalenessExceeded => MODES[4],
-        Mode::Stopped => MODES[7],
+        Mode::StalenessExceeded => MODES[5],
+        Mode::Stopped => MODES[8],
     }
 }
 
@@ -298,7 +303,9 @@ pub fn mode_meaning(mode: Mode) -> &'static str {
         Mode::Normal => "the policy is in force",
         Mode::Throttled => "dirty bytes are above the low mark: writes are delayed",
         Mode::Full => "the dirty or the journal's limit is reached: writes wait or fail",
-        Mode::Fallback => "the dirty or the journal's limit is reached: writes go through",
+        Mode::Fallback => {
+            "the dirty or the journal's limit is reached, or servers of the log are lacking: writes go through"
+        }
         Mode::StalenessExceeded => "the oldest undecided write is older than D",
         Mode::Stopped => "fenced by another owner, or the journal failed",
     }

@@ -314,8 +314,12 @@ impl Read for Stream {
 }
 
 impl Write for Stream {
+    /// Not by a list of one piece: the kernel takes a bit longer over that than over the piece alone.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {

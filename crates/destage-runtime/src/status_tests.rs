@@ -109,7 +109,7 @@ fn the_process_knows_its_memory() {
 #[test]
 fn readiness_is_lost_when_stopped_or_past_the_bound() {
     let with = |mode: &str| Report { mode: mode.into(), ..Report::default() };
-    for mode in ["normal", "throttled", "full", "fallback"] {
+    for mode in ["normal", "throttled", "full", "fallback", "copies-fallback"] {
         assert!(with(mode).ready().is_ok());
     }
     for mode in ["staleness-exceeded", "stopped"] {

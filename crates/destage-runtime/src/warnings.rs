@@ -1,7 +1,7 @@
 //! What the numbers of a report mean for the user, and what to do about it.
 
 use crate::human;
-use crate::policy::{DISK_FULL, TOO_FEW_COPIES};
+use crate::policy::{COPIES_FALLBACK, DISK_FULL, TOO_FEW_COPIES};
 use crate::status::{HaltReport, Report};
 
 /// The warnings that follow from the numbers alone.
@@ -63,6 +63,9 @@ fn mode(report: &Report, out: &mut Vec<String>) {
         }
         "full" => format!("writes wait or fail (--at-limit): {reached}"),
         "fallback" => format!("writes go through to the origin meanwhile: {reached}"),
+        COPIES_FALLBACK => "too few servers of the log take writes: each is acknowledged once the origin has it, and not faster \
+                            (--at-limit write-through), until there are enough; see 'replicas'"
+            .to_owned(),
         "staleness-exceeded" => {
             "D exceeded: no write is acknowledged until the origin catches up (--staleness)"
                 .to_owned()
@@ -88,9 +91,9 @@ fn below_copies(at_limit: &str) -> String {
     match at_limit {
         "fail" => "writes are refused (--at-limit fail)".to_owned(),
         // Whoever takes over would not know the origin's writes from its own log: which tokens of DESTAGE ONCE they had, for one.
-        "write-through" => {
-            "writes wait, since --at-limit write-through does not go past the servers,".to_owned()
-        }
+        "write-through" => "writes wait, since for --at-limit write-through more than half of the servers have to take \
+                            them,"
+            .to_owned(),
         other => format!("writes wait (--at-limit {other})"),
     }
 }

@@ -13,9 +13,23 @@ pub const LEFT_OUT: &str = "left out: ";
 /// Where nothing may be missing.
 #[track_caller]
 pub fn skip(what: &str) {
-    let message = format!("needs {what}; `cargo xtask test` provides it");
+    lack(&format!("needs {what}; `cargo xtask test` provides it"));
+}
+
+/// Says that the present test, or a part of it, cannot run as the system refuses `what`, which nothing installs: a container's
+/// filter, a setting of the kernel, or the file system of the temporary folder.
+///
+/// # Panics
+/// Where nothing may be missing.
+#[track_caller]
+pub fn refused(what: &str) {
+    lack(&format!("needs {what}, which the system refuses here"));
+}
+
+#[track_caller]
+fn lack(message: &str) {
     assert!(std::env::var_os("DESTAGE_TEST_REQUIRE").is_none(), "{message}");
-    say(&message);
+    say(message);
 }
 
 /// Whether a program can be started; skips the test if not.

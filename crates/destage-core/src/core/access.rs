@@ -527,6 +527,9 @@ impl Core {
 
     /// Ends the fallback once the low mark is reached.
     pub(super) fn leave_fallback(&mut self) {
+        if self.gate.lacking().is_some() {
+            return;
+        }
         if self.dirty_bytes() <= self.policy.limits.dirty_bytes_low
             && self.groups.journal_bytes < self.policy.limits.journal_bytes_max
         {

@@ -13,7 +13,8 @@
 //! The batch ends in front of the first group
 //!
 //! - that is not due, or that the journal does not hold durably: the origin must not be ahead of the journal, since a crash
-//!   would leave it with a write that nobody knows of (only the rest of a request that is larger than the journal goes earlier);
+//!   would leave it with a write that nobody knows of (only the rest of a request that is larger than the journal goes earlier,
+//!   and what the driver says survives with fewer copies than were asked for);
 //! - that would take the batch beyond the limits of the policy;
 //! - that spans other domains, or builds on a parked group: such a group is a step of its own;
 //! - of a later level, where the policy has levels.
@@ -74,7 +75,7 @@ impl Core {
             let ends = is_between && (lsn > due || is_later);
             // A request that the journal holds in part waits for its rest, unless it is the first one: then the journal may
             // have no room for the rest before this part is gone.
-            let is_over = is_over || lsn > self.gate.committed;
+            let is_over = is_over || lsn > self.gate.secured();
             let is_over = is_over || group.is_spanning;
             if ends || (whole > 0 && (is_over || self.depends_on(lsn).is_some())) {
                 break;

@@ -27,6 +27,9 @@ struct Held {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Gate {
     pub(super) committed: Lsn,
+    /// See [`crate::Input::Lacking`].
+    secured: Lsn,
+    is_lacking: bool,
     appended: Lsn,
     /// When the oldest group that no sync covers was appended.
     uncommitted_since: Option<Time>,
@@ -48,6 +51,8 @@ impl Gate {
     pub(super) fn new(committed: Lsn) -> Self {
         Self {
             committed,
+            secured: committed,
+            is_lacking: false,
             appended: committed,
             uncommitted_since: None,
             syncing_since: None,
@@ -64,6 +69,17 @@ impl Gate {
     pub(super) fn appended(&mut self, now: Time, lsn: Lsn) {
         self.appended = lsn;
         self.uncommitted_since.get_or_insert(now);
+    }
+
+    /// Up to here groups may be destaged. What the journal does not hold durably may not, since a crash would leave the origin
+    /// ahead of the journal.
+    pub(super) fn secured(&self) -> Lsn {
+        self.secured.max(self.committed)
+    }
+
+    /// What was said last of copies of the journal that are lacking.
+    pub(super) fn lacking(&self) -> Option<Lsn> {
+        self.is_lacking.then_some(self.secured)
     }
 
     /// A group that the journal held at start is durable.
@@ -92,6 +108,19 @@ impl Gate {
 }
 
 impl Core {
+    /// Copies of the journal are lacking, or no more.
+    pub(super) fn take_lacking(&mut self, secured: Option<Lsn>) {
+        self.gate.is_lacking = secured.is_some();
+        if let Some(secured) = secured {
+            assert!(secured <= self.gate.appended, "only what is written is secured");
+            self.gate.secured = self.gate.secured.max(secured);
+            self.requests.fallback = true;
+        }
+        self.leave_fallback();
+        // What could not start before may now.
+        self.destager.unblock();
+    }
+
     pub(super) fn respond(&mut self, client: ClientId, lsn: Lsn, wrote: bool) {
         let commit = self.policy.commit;
         let gate = &mut self.gate;

@@ -17,11 +17,11 @@ impl Core {
     /// The newest group of a domain that should be on its way now, and which the journal holds.
     pub(super) fn due(&self, domain: &Domain) -> Option<Lsn> {
         let head = domain.head()?;
-        let committed = self.gate.committed;
-        if head > committed {
+        let secured = self.gate.secured();
+        if head > secured {
             return None;
         }
-        let newest = domain.newest_upto(committed);
+        let newest = domain.newest_upto(secured);
         if self.destager.draining || self.is_pressed(head) || self.requests.fallback {
             return Some(newest);
         }
@@ -41,10 +41,10 @@ impl Core {
     /// When the domain's next destage becomes due by the passing of time alone.
     pub(super) fn due_at(&self, domain: &Domain) -> Option<Time> {
         let head = domain.head()?;
-        if head > self.gate.committed {
+        if head > self.gate.secured() {
             return None;
         }
-        let newest = domain.newest_upto(self.gate.committed);
+        let newest = domain.newest_upto(self.gate.secured());
         let by_policy = match self.policy.when {
             When::Async => Some(self.linger_until(domain, head, newest)),
             When::Periodic { .. } | When::Interval { .. } => None,
@@ -87,7 +87,7 @@ impl Core {
         is_wanted
             && self.destager.domains.iter().any(|domain| {
                 domain.in_flight == 0
-                    && domain.head().is_some_and(|head| head > self.gate.committed)
+                    && domain.head().is_some_and(|head| head > self.gate.secured())
             })
     }
 

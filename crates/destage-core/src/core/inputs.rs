@@ -63,6 +63,7 @@ impl Core {
             }
             Input::HoldParked { held } => self.destager.hold_parked(held),
             Input::Unparked { lsn, units } => self.unparked(lsn, units),
+            Input::Lacking { secured } => self.take_lacking(secured),
             Input::SetPolicy(policy) => self.set_policy(policy),
             Input::Pause => self.destager.pause(),
             Input::Resume => self.destager.resume(),
@@ -149,7 +150,7 @@ impl Core {
         self.policy = policy.clone();
         self.destager.restart_period(self.now, policy);
         self.destager.stop_less(policy);
-        self.requests.fallback = false;
+        self.requests.fallback = self.gate.lacking().is_some();
         // Who was promised durability still gets it, without waiting for an interval that was not agreed.
         self.hurry_held();
     }

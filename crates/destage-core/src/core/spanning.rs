@@ -177,7 +177,7 @@ impl Core {
             let group = self.groups.get(lsn).expect("queued groups are undecided");
             bytes += u64::from(group.bytes);
             let is_over = picked.len() >= limit || bytes > self.policy.limits.batch_bytes_max;
-            let is_early = lsn > due || lsn > self.gate.committed;
+            let is_early = lsn > due || lsn > self.gate.secured();
             if !picked.is_empty() && (is_over || is_early || self.reaches_beyond(lsn, &domains)) {
                 break;
             }

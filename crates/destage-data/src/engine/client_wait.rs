@@ -16,6 +16,7 @@ use super::session::{Held, Job, Session, Waiting};
 use crate::resp::{Args, Code, Reply, ReplyError, count_replies, parse};
 use destage_core::lease::Denied;
 use destage_core::{ClientId, Input, Lsn, Mode, UnitId};
+use destage_replicas_redis::Reach;
 
 /// Why a request is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -268,6 +269,12 @@ impl Engine {
         }
         if let Some(what) = self.lack_of_copies() {
             return Some(format!("{what}, and no more have come"));
+        }
+        if self.measured.reach() == Reach::Through {
+            let origin = &self.config.origin;
+            return Some(format!(
+                "too few servers of the log take writes, and {origin} has not taken enough of them"
+            ));
         }
         match self.core.status().mode {
             Mode::StalenessExceeded => Some(format!(

@@ -57,7 +57,7 @@ impl Engine {
     /// What is lacking, if anything is.
     pub(super) fn lack_of_copies(&self) -> Option<&'static str> {
         match self.measured.reach() {
-            Reach::Whole => None,
+            Reach::Whole | Reach::Through => None,
             Reach::Reads => Some("too few servers of the log take writes"),
             Reach::Nothing => Some("too few servers of the log answer"),
         }

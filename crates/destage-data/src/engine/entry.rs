@@ -8,7 +8,7 @@ use super::unknown::HeldFetch;
 use crate::origins::{EndedKeys, OriginError};
 use crate::resp::Reply;
 use crate::users::Users;
-use destage_core::{ClientId, Fault, Input, Time};
+use destage_core::{AtLimit, ClientId, Fault, Input, Lsn, Time};
 use destage_replicas_redis::Reach;
 use std::sync::Arc;
 
@@ -154,10 +154,19 @@ impl Engine {
 
     /// What the servers of the log allow from now on.
     pub(crate) fn reached(&mut self, reach: Reach) {
-        let before = self.measured.set_reach(reach);
+        let goes_through = self.core.policy().at_limit == AtLimit::WriteThrough;
+        let offered = reach;
+        let reach = match offered {
+            Reach::Through if !goes_through => Reach::Reads,
+            other => other,
+        };
+        let before = self.measured.set_reach(offered, reach);
         match reach {
             _ if before == reach => return,
             Reach::Whole => tracing::info!("enough servers of the log take writes again"),
+            Reach::Through => tracing::warn!(
+                "too few servers of the log take writes: each goes through, and is acknowledged once the origin has it"
+            ),
             Reach::Reads => {
                 tracing::error!("too few servers of the log take writes: none is acknowledged")
             }
@@ -169,5 +178,19 @@ impl Engine {
             self.wake_lease_waiters();
             self.run_ready();
         }
+    }
+
+    /// Whoever takes over finds what is in the log up to here. While too few servers hold it, that may go to the origin, if the
+    /// policy says so.
+    pub(crate) fn secured(&mut self, now: Time, upto: Lsn) {
+        let secured = (self.measured.reach() == Reach::Through).then_some(upto);
+        if secured == self.core.lacking() {
+            return;
+        }
+        self.now = self.now.max(now);
+        self.core.handle(self.now, Input::Lacking { secured });
+        self.tokens_committed();
+        self.pump();
+        self.run_ready();
     }
 }

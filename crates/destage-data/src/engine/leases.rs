@@ -55,7 +55,9 @@ impl Engine {
         match self.measured.reach() {
             Reach::Nothing => true,
             Reach::Reads => self.would_change(commands),
-            Reach::Whole => self.measured.is_journal_full() && self.would_change(commands),
+            Reach::Whole | Reach::Through => {
+                self.measured.is_journal_full() && self.would_change(commands)
+            }
         }
     }
 

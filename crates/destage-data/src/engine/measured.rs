@@ -11,7 +11,7 @@ use destage_replicas_redis::Reach;
 use destage_runtime::auto::AutoPilot;
 use destage_runtime::latency::{Latency, SizeWindow};
 use destage_runtime::mode_log::ModeLog;
-use destage_runtime::policy::{DISK_FULL, TOO_FEW_COPIES};
+use destage_runtime::policy::{COPIES_FALLBACK, DISK_FULL, TOO_FEW_COPIES};
 use destage_runtime::status::Report;
 use std::collections::HashMap;
 
@@ -49,6 +49,8 @@ pub(super) struct Measured {
     origin: OriginHealth,
     start: StartReport,
     journal_full: bool,
+    /// What the servers of the log allow, and what of it the policy makes use of.
+    offered: Reach,
     reach: Reach,
     /// Requests whose clients waited for as long as they may, or were gone.
     given_up: u64,
@@ -79,6 +81,7 @@ impl Measured {
             origin: OriginHealth::default(),
             start: StartReport::default(),
             journal_full: false,
+            offered: Reach::Whole,
             reach: Reach::Whole,
             given_up: 0,
             slow: SlowLog::default(),
@@ -217,13 +220,19 @@ impl Measured {
         self.journal_full = is_full;
     }
 
-    /// What the servers of the log allow.
+    /// What the servers of the log allow, as far as the policy makes use of it.
     pub(super) fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// They allow something else; what they did.
-    pub(super) fn set_reach(&mut self, reach: Reach) -> Reach {
+    /// What they allow.
+    pub(super) fn offered(&self) -> Reach {
+        self.offered
+    }
+
+    /// They allow something else, of which the policy makes use of so much; what it did.
+    pub(super) fn set_reach(&mut self, offered: Reach, reach: Reach) -> Reach {
+        self.offered = offered;
         std::mem::replace(&mut self.reach, reach)
     }
 
@@ -280,8 +289,10 @@ impl Measured {
         if mode != Mode::Stopped {
             if self.journal_full {
                 report.mode = DISK_FULL.into();
-            } else if self.reach != Reach::Whole {
+            } else if matches!(self.reach, Reach::Reads | Reach::Nothing) {
                 report.mode = TOO_FEW_COPIES.into();
+            } else if self.reach == Reach::Through && mode == Mode::Fallback {
+                report.mode = COPIES_FALLBACK.into();
             }
         }
         report.uptime_seconds = now.since(self.started).as_secs_f64();

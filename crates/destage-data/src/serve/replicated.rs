@@ -1,7 +1,9 @@
 //! The buffered writes on other servers: taking their log over at a start, and handing writes over to it.
 
+mod entries;
 mod report;
 
+use self::entries::{Entries, of_parcel, says_the_same};
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Door, Event, Outbox, ServeError, alone};
@@ -48,8 +50,15 @@ pub(super) struct Replicated {
     kept: VecDeque<Kept>,
     /// The newest write handed over.
     shipped: Lsn,
-    /// The newest write that k servers hold.
+    /// The newest write that k servers hold, or the origin does with all before it.
     reached: Lsn,
+    /// The newest write that whoever takes over finds.
+    secured: Lsn,
+    /// The newest write that this process has found. Before it is reached nothing is answered: it may have been told of by
+    /// nobody, and be lost with fewer servers than `--copies` says.
+    found: Lsn,
+    /// How long the newest entry took that is as safe as that.
+    took: Span,
     /// The newest write that is durable in the journal here, whatever that is worth.
     here: Lsn,
     wanted: Option<Lsn>,
@@ -139,20 +148,23 @@ pub(super) fn open(
             return Err(too_few(&log, replicas));
         }
     }
-    if settings.policy.at_limit == AtLimit::WriteThrough {
-        tracing::warn!(
-            "with fewer servers than --copies writes wait: --at-limit write-through does not go past the servers, and holds for the \
-             other limits alone"
-        );
-    }
-    if let Some(config) = log.config()
-        && config.now.copies != replicas.copies
-    {
-        tracing::warn!(
-            copies = config.now.copies,
-            asked = replicas.copies,
-            "the log keeps as many copies as when it was begun; --copies counts for a new one"
-        );
+    if let Some(config) = log.config() {
+        let (copies, least) = (config.now.copies, config.now.leases());
+        if copies != replicas.copies {
+            tracing::warn!(
+                copies,
+                asked = replicas.copies,
+                "the log keeps as many copies as when it was begun; --copies counts for a new one"
+            );
+        }
+        if settings.policy.at_limit == AtLimit::WriteThrough && least == copies {
+            tracing::warn!(
+                copies,
+                servers = config.now.members.len(),
+                "with fewer servers than --copies writes wait: --at-limit write-through needs more than half of the servers, which \
+                 is no fewer, and holds for the other limits alone"
+            );
+        }
     }
     drop(answering);
     Ok(Some(log))
@@ -191,6 +203,7 @@ fn log_settings(settings: &Settings, replicas: &ReplicaSettings) -> LogSettings 
         place,
         copies: replicas.copies,
         failover: replicas.failover,
+        opens_short: settings.policy.at_limit == AtLimit::WriteThrough,
         at_once: settings.take_over,
         identity: random.0 ^ random.1,
     }
@@ -293,12 +306,21 @@ pub(super) fn journal(
     };
     let last = Lsn(journal.last());
     journal.hand_over();
+    let committed = log.said().committed;
+    let is_early = |kept: &&Kept| kept.at > committed;
+    let since = Instant::now();
+    let entry = |kept: &Kept| Entry { at: kept.at, last: kept.last, since };
+    let under_way: VecDeque<Entry> = kept.iter().filter(is_early).map(entry).collect();
+    let reached = if under_way.is_empty() { last } else { Lsn::ZERO };
     let replicated = Replicated {
         log,
-        under_way: VecDeque::new(),
+        under_way,
         kept,
         shipped: last,
-        reached: last,
+        reached,
+        secured: last,
+        found: last,
+        took: Span::ZERO,
         here: last,
         wanted: None,
         unsent: None,
@@ -308,8 +330,6 @@ pub(super) fn journal(
     };
     Ok((journal, recovery, Some(replicated)))
 }
-
-type Entries = [(Position, destage_replicas::Payload)];
 
 /// Whose the log's records are, unless it is a new one.
 fn identity(entries: &Entries) -> Result<Option<[u8; 16]>, ServeError> {
@@ -401,38 +421,6 @@ fn both(
     fill(Arc::new(DirDisk::open(place)?))
 }
 
-/// Whether a journal ends as the log does, and holds the same wherever both have something.
-fn says_the_same(journal: &Journal, entries: &Entries) -> Result<bool, ServeError> {
-    let mut last = 0;
-    for (_, payload) in entries.iter().filter(|(_, payload)| !payload.is_empty()) {
-        let mut reader = ParcelReader::open(payload)?;
-        while let Some(record) = reader.advance()? {
-            last = record.lsn;
-            let mut found = journal.read(record.lsn, record.lsn);
-            let Some(found) = found.advance()? else {
-                if record.lsn < journal.status().oldest_lsn {
-                    continue;
-                }
-                return Ok(false);
-            };
-            if found.payload != record.payload || found.stamp_ns != record.stamp_ns {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(journal.last() == last)
-}
-
-fn of_parcel(payload: &[u8]) -> Result<(Lsn, bool), ServeError> {
-    let mut reader = ParcelReader::open(payload)?;
-    let is_explained = reader.catalog.is_some();
-    let mut last = Lsn::ZERO;
-    while let Some(record) = reader.advance()? {
-        last = Lsn(record.lsn);
-    }
-    Ok((last, is_explained))
-}
-
 fn lost(said: &Said) -> ServeError {
     let by = match &said.stage {
         Stage::Fenced { place, .. } if !place.is_empty() => format!(" at {place}"),
@@ -466,8 +454,12 @@ impl Replicated {
         self.wanted = self.wanted.max(Some(upto));
     }
 
-    /// Hands over what is wanted, or much; lets go of what is decided.
-    pub(super) fn ship(&mut self, journal: &mut Journal) {
+    /// Hands over what is wanted, or much; lets go of what is decided. The origin has decided everything up to `decided`.
+    pub(super) fn ship(&mut self, journal: &mut Journal, decided: Lsn) {
+        self.reached = self.reached.max(decided);
+        while let Some(entry) = self.under_way.pop_front_if(|entry| entry.last <= decided) {
+            self.took = Span(entry.since.elapsed().as_nanos() as u64);
+        }
         while self.is_due(journal) {
             let is_small = journal.catalog_bytes() <= EXPLANATION_SMALL;
             let explains = is_small || self.since_explained >= EXPLAINED_EVERY;
@@ -486,18 +478,24 @@ impl Replicated {
     }
 
     /// Hands over all that the journal has. How many writes are not held by k servers yet.
-    pub(super) fn ship_all(&mut self, journal: &mut Journal) -> u64 {
+    pub(super) fn ship_all(&mut self, journal: &mut Journal, decided: Lsn) -> u64 {
         let last = Lsn(journal.last());
         self.want(last);
-        self.ship(journal);
+        self.ship(journal, decided);
         last.0.saturating_sub(self.reached.0)
     }
 
     fn is_due(&self, journal: &Journal) -> bool {
         let is_wanted = self.wanted.is_some_and(|wanted| wanted > self.shipped);
-        (is_wanted || journal.parcel_bytes() > AHEAD_BYTES)
-            && self.under_way.len() < UNDER_WAY_MAX
-            && self.log.said().stage == Stage::Open
+        if !is_wanted && journal.parcel_bytes() <= AHEAD_BYTES {
+            return false;
+        }
+        let said = self.log.said();
+        // With fewer servers than copies the origin goes on with what is secured.
+        let is_short = said.reach == Reach::Through;
+        let is_awaited = |entry: &&Entry| !is_short || entry.at > said.secured;
+        let awaited = self.under_way.iter().rev().take_while(is_awaited).count();
+        said.stage == Stage::Open && awaited < UNDER_WAY_MAX
     }
 
     fn send(&mut self, parcel: Unsent) {
@@ -513,7 +511,7 @@ impl Replicated {
     }
 
     /// Everything before the newest entry that explains itself and has only decided ones before it. One entry stays, since it
-    /// says which number comes next, and is one that k servers hold: whoever takes over may find none behind those.
+    /// says which number comes next, and is one that whoever takes over finds: they may find none behind those.
     fn reclaim(&mut self, decided: Lsn) {
         let is_early = self.unsafe_flags.early_reclaim;
         let decided = if is_early { self.reached } else { decided.min(self.reached) };
@@ -530,28 +528,40 @@ impl Replicated {
         self.log.reclaim(base);
     }
 
-    /// The journal here is durable up to there: up to where a write is acknowledged.
-    pub(super) fn durable_here(&mut self, upto: Lsn) -> Lsn {
+    /// The journal here is durable up to there.
+    pub(super) fn durable_here(&mut self, upto: Lsn) {
         self.here = self.here.max(upto);
-        self.here.min(self.reached)
     }
 
-    /// How the log stands: up to where a write is acknowledged, and how long the newest entry took.
+    /// Up to where a write is acknowledged, and how long the newest entry took.
+    pub(super) fn durable(&self) -> (Lsn, Span) {
+        (self.here.min(self.reached), self.took)
+    }
+
+    /// Up to where whoever starts next finds every write, on however few servers.
+    pub(super) fn secured(&self) -> Lsn {
+        self.here.min(self.secured.max(self.reached))
+    }
+
+    /// Hears how the log stands.
     ///
     /// # Errors
     /// Another process owns the log.
-    pub(super) fn hear(&mut self) -> Result<(Lsn, Span), ServeError> {
+    pub(super) fn hear(&mut self) -> Result<(), ServeError> {
         let said = self.log.said();
         if let Stage::Fenced { .. } = said.stage {
             return Err(lost(&said));
         }
-        let mut took = Span::ZERO;
         while let Some(entry) = self.under_way.pop_front_if(|entry| entry.at <= said.committed) {
-            self.reached = entry.last;
-            took = Span(entry.since.elapsed().as_nanos() as u64);
+            self.reached = self.reached.max(entry.last);
+            self.took = Span(entry.since.elapsed().as_nanos() as u64);
+        }
+        let is_secured = |entry: &&Entry| entry.at <= said.secured;
+        if let Some(entry) = self.under_way.iter().take_while(is_secured).last() {
+            self.secured = self.secured.max(entry.last);
         }
         self.wanted = self.wanted.filter(|&wanted| wanted > self.reached);
-        Ok((self.here.min(self.reached), took))
+        Ok(())
     }
 
     /// For the admin port.
@@ -566,7 +576,7 @@ impl Replicated {
 
     #[inline]
     pub(super) fn may_answer(&self) -> bool {
-        self.log.may_answer() || self.unsafe_flags.no_log_lease
+        self.log.may_answer() && self.reached >= self.found || self.unsafe_flags.no_log_lease
     }
 
     pub(super) fn give_up(&self) {

@@ -9,7 +9,7 @@ use super::{Event, Outbox, ServeError};
 use crate::engine::{COMMIT, Engine};
 use crate::settings::{JournalKind, Settings};
 use destage_core::{Fault, Lsn, Time};
-use destage_engine::{CommitSettings, News, Writers};
+use destage_engine::{CommitSettings, Drive, News, Writers};
 use destage_journal::{DirDisk, Journal};
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
 use destage_runtime::commit_ring::{self, CommitRing};
@@ -149,16 +149,18 @@ impl Syncer {
         writers: &Writers,
         now: impl Fn() -> Time,
     ) -> bool {
+        let decided = engine.decided();
         if let Some(replicated) = &mut self.replicated {
-            replicated.ship(engine.journal());
+            replicated.ship(engine.journal(), decided);
         }
+        let has_news = self.tell_replicated(engine, now());
         loop {
             let load = engine.commit_load(writers.has_readers());
             let due = self.commit.next_due(now(), engine.journal(), load);
             self.tell(engine, now());
             let is_due = due.is_some();
             let work = due.or_else(|| self.commit.next_ahead(now(), engine.journal(), load));
-            let Some(work) = work else { return self.commit.has_failed() };
+            let Some(work) = work else { return has_news || self.commit.has_failed() };
             if !work.is_here() {
                 self.hand_over(work);
                 continue;
@@ -200,19 +202,28 @@ impl Syncer {
     pub(super) fn replicated(&mut self, engine: &mut Engine, now: Time) -> Option<ServeError> {
         let replicated = self.replicated.as_mut()?;
         engine.reached(replicated.reach());
-        match replicated.hear() {
-            Ok((upto, took)) => {
-                engine.journal_news(now, News::Durable { upto, took });
-                None
-            }
-            Err(error) => Some(error),
+        let heard = replicated.hear();
+        self.tell_replicated(engine, now);
+        heard.err()
+    }
+
+    /// Tells the engine what the replicated log, the journal here and the origin hold together; whether that is news.
+    fn tell_replicated(&mut self, engine: &mut Engine, now: Time) -> bool {
+        let Some(replicated) = &self.replicated else { return false };
+        let (upto, took) = replicated.durable();
+        let is_news = upto > engine.committed();
+        if is_news {
+            engine.journal_news(now, News::Durable { upto, took });
         }
+        engine.secured(now, replicated.secured());
+        is_news
     }
 
     /// Hands everything to the servers of a log, whenever it would be due. How many writes too few of them hold yet.
     pub(super) fn copy_all(&mut self, engine: &mut Engine) -> u64 {
+        let decided = engine.decided();
         let Some(replicated) = &mut self.replicated else { return 0 };
-        replicated.ship_all(engine.journal())
+        replicated.ship_all(engine.journal(), decided)
     }
 
     /// Whether anything may be answered now: this process owns the log, as far as it can be sure.
@@ -232,13 +243,13 @@ impl Syncer {
         while let Some(news) = self.commit.poll_news(engine.journal()) {
             match news {
                 News::Failed => tracing::error!("the journal failed; stopping"),
-                News::Durable { upto, took } => {
-                    let upto = match &mut self.replicated {
-                        Some(replicated) => replicated.durable_here(upto),
-                        None => upto,
-                    };
-                    engine.journal_news(now, News::Durable { upto, took });
-                }
+                News::Durable { upto, took } => match &mut self.replicated {
+                    None => engine.journal_news(now, News::Durable { upto, took }),
+                    Some(replicated) => {
+                        replicated.durable_here(upto);
+                        self.tell_replicated(engine, now);
+                    }
+                },
                 news => engine.journal_news(now, news),
             }
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!   1  per file: cut, bytes in ascending order, size, attributes     the names of new files are not there yet
 //!   2  durable
-//!   3  names, in the order in which they changed
+//!   3  names, in the order in which they changed; then, where a rename takes two steps, the second ones of new files
 //!   4  times of directories; durable
 //!   5  what the files look like now
 //! ```
@@ -35,6 +35,27 @@ impl OwnFolders {
     /// Where the file of this number was made in advance.
     pub(crate) fn pool(&self, number: u64) -> &Key {
         &self.pools[(number % self.pools.len() as u64) as usize]
+    }
+
+    /// Does something with each part of these numbers, several at a time. Those of one folder are in one part, as the kernel
+    /// changes the names in a directory one after the other.
+    pub(crate) fn in_lanes<T: Send>(
+        &self,
+        lanes: usize,
+        numbers: &[u64],
+        work: impl Fn(&[u64]) -> T + Sync,
+    ) -> Vec<T> {
+        let pools = self.pools.len();
+        let mut parts = vec![Vec::new(); pools.min(lanes.max(1))];
+        let count = parts.len();
+        for &number in numbers {
+            parts[(number % pools as u64) as usize % count].push(number);
+        }
+        parts.retain(|part| !part.is_empty());
+        if lanes < 2 {
+            return parts.iter().map(|part| work(part)).collect();
+        }
+        lanes::each(parts, |part| work(&part))
     }
 }
 
@@ -71,6 +92,7 @@ pub(crate) fn carry_out(
         landed: Landed::default(),
         controls,
         lanes,
+        second_steps: Vec::new(),
     };
     if controls.names_first {
         carrier.names(plan)?;
@@ -90,6 +112,8 @@ struct Carrier<'a> {
     landed: Landed,
     controls: Controls,
     lanes: usize,
+    /// The numbers of new files that have their names, and still those under which they were made in advance.
+    second_steps: Vec<u64>,
 }
 
 impl Carrier<'_> {
@@ -100,7 +124,8 @@ impl Carrier<'_> {
         } else {
             let share = plan.files.len().div_ceil(self.lanes);
             let results = lanes::each(plan.files.chunks(share), |files| -> Result<Landed> {
-                let mut lane = Carrier { landed: Landed::default(), ..*self };
+                let mut lane =
+                    Carrier { landed: Landed::default(), second_steps: Vec::new(), ..*self };
                 lane.lane(files, each)?;
                 Ok(lane.landed)
             });
@@ -220,6 +245,7 @@ impl Carrier<'_> {
                 other => other?,
             }
         }
+        self.take_second_steps()?;
         for (dir, stat) in &plan.dirs {
             let times = Attributes {
                 atime: Some(stat.atime),
@@ -267,13 +293,23 @@ impl Carrier<'_> {
             return self.lost_name(work, change);
         }
         match change {
-            NameChange::Create { name, staged, .. } => {
-                let pool = self.own.pool(*staged);
-                let staged = staged_name(*staged);
-                match self.origin.rename(pool, &staged, dir, name, false) {
-                    Ok(()) => Ok(()),
+            NameChange::Create { name, staged: number, make, .. } => {
+                let pool = self.own.pool(*number);
+                let staged = staged_name(*number);
+                let in_steps = self.origin.renames_in_steps() && make.kind() != Kind::Dir;
+                let named = if in_steps {
+                    self.origin.link(file, dir, name)
+                } else {
+                    self.origin.rename(pool, &staged, dir, name, false)
+                };
+                match named {
+                    Ok(()) => {
+                        self.second_steps.extend(in_steps.then_some(*number));
+                        Ok(())
+                    }
                     Err(Errno::EXIST | Errno::NOENT) => {
                         if self.whose(dir, name)? == Some(file.ino) {
+                            self.second_steps.extend(in_steps.then_some(*number));
                             return Ok(());
                         }
                         let reason = "others have given its name to another file";
@@ -336,6 +372,22 @@ impl Carrier<'_> {
                 }
             }
         }
+    }
+
+    /// Takes the names under which new files were made away from them. Nobody waits for the order of these.
+    fn take_second_steps(&mut self) -> Result<()> {
+        let numbers = std::mem::take(&mut self.second_steps);
+        let taken = self.own.in_lanes(self.lanes, &numbers, |numbers| -> Result<()> {
+            for &number in numbers {
+                match self.origin.unlink(self.own.pool(number), &staged_name(number)) {
+                    // An earlier attempt has.
+                    Err(Errno::NOENT) => {}
+                    other => other?,
+                }
+            }
+            Ok(())
+        });
+        taken.into_iter().collect()
     }
 
     /// Many at once are quicker than one by one, where that is offered.

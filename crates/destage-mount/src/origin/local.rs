@@ -476,6 +476,10 @@ impl Origin for LocalOrigin {
         Ok(())
     }
 
+    fn renames_in_steps(&self) -> bool {
+        self.lacks_noreplace.load(Ordering::Relaxed)
+    }
+
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
         self.check()?;
         let (file, dir) = (self.named(file)?, self.named(dir)?);

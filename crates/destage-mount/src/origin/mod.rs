@@ -169,6 +169,10 @@ pub trait Origin: Send + Sync {
         replace: bool,
     ) -> Result<()>;
 
+    /// Whether a rename that replaces nothing gives a file a further name and takes the old one away from it: then the second
+    /// step may come later.
+    fn renames_in_steps(&self) -> bool;
+
     /// Gives a file a further name.
     ///
     /// # Errors

@@ -7,7 +7,6 @@
 use super::{Key, Origin, Result};
 use crate::ask::{Errno, Ino, Kind, Listed, Make};
 use crate::engine::{OwnFolders, Stage, Staged, staged_name};
-use crate::lanes;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -156,22 +155,6 @@ impl Pool {
         Ok(staged)
     }
 
-    /// Does something with each lane's part of these numbers: those of one folder are in one lane, as the kernel changes the
-    /// names in a directory one after the other.
-    fn in_lanes<T: Send>(&self, numbers: &[u64], work: impl Fn(&[u64]) -> T + Sync) -> Vec<T> {
-        let pools = self.own.pools.len();
-        let mut parts = vec![Vec::new(); pools.min(self.lanes.max(1))];
-        let count = parts.len();
-        for &number in numbers {
-            parts[(number % pools as u64) as usize % count].push(number);
-        }
-        parts.retain(|part| !part.is_empty());
-        if self.lanes < 2 {
-            return parts.iter().map(|part| work(part)).collect();
-        }
-        lanes::each(parts, |part| work(&part))
-    }
-
     /// One of the stock. If it is empty, a few more are made by one of those who wait, whatever is being made beside them.
     fn take_from(&self, stock: &Stock) -> Result<Staged> {
         loop {
@@ -191,7 +174,7 @@ impl Pool {
         let began = Instant::now();
         let first = self.next.fetch_add(count as u64, Ordering::Relaxed);
         let numbers: Vec<u64> = (first..first + count as u64).collect();
-        let made = self.in_lanes(&numbers, |numbers| -> Result<Vec<Staged>> {
+        let made = self.own.in_lanes(self.lanes, &numbers, |numbers| -> Result<Vec<Staged>> {
             let made = numbers.iter().map(|&number| self.make(number, &stock.make));
             let made = made.collect::<Result<Vec<_>>>()?;
             let pools: BTreeSet<&Key> =
@@ -273,7 +256,9 @@ impl Pool {
     }
 
     fn discard_all(&self, numbers: &[u64]) {
-        self.in_lanes(numbers, |numbers| numbers.iter().for_each(|&number| self.discard(number)));
+        self.own.in_lanes(self.lanes, numbers, |numbers| {
+            numbers.iter().for_each(|&number| self.discard(number));
+        });
     }
 
     /// One is not needed any more.

@@ -38,6 +38,8 @@ fn every_input(policy: &Policy) -> Vec<Input<'_>> {
         Input::HoldParked { held: false },
         Input::Unparked { lsn, units: UNITS },
         Input::RecoveredUpto { lsn },
+        Input::Lacking { secured: Some(lsn) },
+        Input::Lacking { secured: None },
         Input::SetPolicy(policy),
         Input::Pause,
         Input::Resume,

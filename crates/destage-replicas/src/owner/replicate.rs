@@ -20,9 +20,9 @@ impl Owner {
         self.log.last()
     }
 
-    /// Lets go of the entries before this one, which are decided at the origin. As far as they are committed.
+    /// Lets go of the entries before this one, which are decided at the origin. As far as they are secured.
     pub fn reclaim(&mut self, base: Position) {
-        let base = base.min(self.committed.next());
+        let base = base.min(self.secured.next());
         if self.stage == Stage::Open && base > self.log.base() {
             self.log.trim(base);
         }
@@ -31,6 +31,13 @@ impl Owner {
     /// k servers hold everything up to here.
     pub fn committed(&self) -> Position {
         self.committed
+    }
+
+    /// So many servers hold everything up to here that whoever takes over finds it: as many as the lease is on, which is k or
+    /// fewer. That is enough for the origin to have it, and for nobody to be told of it: if k - 1 servers lose their memory,
+    /// a person may have to do without it.
+    pub fn secured(&self) -> Position {
+        self.secured
     }
 
     /// Nothing is answered earlier than this.
@@ -154,22 +161,36 @@ impl Owner {
         peer.step = peer.step.saturating_mul(2);
     }
 
-    /// What k servers hold is committed, from this owner's first entry on.
+    /// What k servers hold is committed, from this owner's first entry on, and what as many hold as the lease is on is secured.
     fn count(&mut self, config: &Config) {
         let mut held: Vec<Position> = self.holders(config, |peer| peer.matched);
         held.sort_unstable_by(|a, b| b.cmp(a));
-        let by_k = config.now.copies.checked_sub(1).and_then(|index| held.get(index).copied());
+        let by = |count: usize| {
+            let reached = count.checked_sub(1).and_then(|index| held.get(index).copied());
+            reached.filter(|&reached| reached >= self.opening)
+        };
         let is_early = self.settings.controls.answers_early && self.stage == Stage::Opening;
-        let reached = if is_early { Some(self.opening) } else { by_k };
-        let Some(reached) = reached.filter(|&reached| reached >= self.opening) else { return };
-        self.committed = self.committed.max(reached);
-        if self.stage == Stage::Opening {
+        let by_k = if is_early { Some(self.opening) } else { by(config.now.copies) };
+        let short = usize::from(self.settings.controls.short_secured);
+        let by_lease = by(config.now.leases() - short).max(by_k);
+        self.committed = self.committed.max(by_k.unwrap_or_default());
+        self.secured = self.secured.max(by_lease.unwrap_or_default());
+        let opens = by_k.is_some() || by_lease.is_some() && self.opens_short();
+        if self.stage == Stage::Opening && opens {
             self.stage = Stage::Open;
             self.was_open = true;
             self.is_founding = false;
             self.previous = self.epoch;
+        }
+        if self.stage == Stage::Open && by_k.is_some() {
             self.conclude_change();
         }
+    }
+
+    /// Whether it need not wait for k servers, since there are fewer.
+    fn opens_short(&self) -> bool {
+        let (holders, copies) = self.holders_now();
+        self.settings.opens_short && holders < copies
     }
 
     /// What is known of those servers of the configuration that count.

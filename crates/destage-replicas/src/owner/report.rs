@@ -105,6 +105,12 @@ impl Owner {
             })
     }
 
+    /// Whether enough servers of the configuration take entries now for one to be secured.
+    pub fn can_secure(&self) -> bool {
+        let Some(config) = self.config.as_deref() else { return false };
+        self.holders_now().0 >= config.now.leases()
+    }
+
     /// How many servers of the configuration take entries now, and how many must hold one before it is committed.
     pub fn holders_now(&self) -> (usize, usize) {
         let Some(config) = self.config.as_deref() else { return (0, 0) };

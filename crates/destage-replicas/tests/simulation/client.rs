@@ -68,8 +68,20 @@ impl Books {
         }
     }
 
-    /// Whoever owns the log holds everything that was acknowledged, unless the origin has it.
-    pub(crate) fn opened(&self, owner: &Owner, origin: &Origin) -> Result<(), String> {
+    /// Whoever owns the log holds everything that was acknowledged, and all that the origin has of it is of that log.
+    pub(crate) fn opened(
+        &self,
+        owner: &Owner,
+        upto: Position,
+        origin: &Origin,
+    ) -> Result<(), String> {
+        if origin.watermark > owner.last() {
+            return Err(format!(
+                "the log ends at {:?}, and is lost: the origin is at {:?}",
+                owner.last(),
+                origin.watermark
+            ));
+        }
         if owner.base() > origin.watermark.next() {
             return Err(format!(
                 "the log begins at {:?}, the origin is at {:?}",
@@ -80,7 +92,7 @@ impl Books {
         let log: BTreeMap<Position, &Entry> = owner.entries().collect();
         for (at, id) in self.acknowledged.range(owner.base()..) {
             let is_there = log.get(at).is_some_and(|entry| entry.payload[..] == id.to_le_bytes());
-            if !is_there || *at > owner.committed() {
+            if !is_there || *at > upto {
                 return Err(format!("{id} at {at:?} was acknowledged and is lost"));
             }
         }

@@ -15,6 +15,12 @@ pub(crate) struct Setup {
     pub(crate) controls: Controls,
     /// Entries leave once they are committed, whatever the origin says.
     pub(crate) reclaims_early: bool,
+    /// With fewer servers than copies writes go through to the origin.
+    pub(crate) goes_through: bool,
+    /// Then to the origin goes what no server has accepted yet.
+    pub(crate) destages_early: bool,
+    /// Then it is acknowledged before the origin has it.
+    pub(crate) acknowledges_early: bool,
 }
 
 impl Setup {
@@ -23,7 +29,19 @@ impl Setup {
         let (servers, copies) =
             rng.pick(&[(3, 2), (3, 2), (3, 2), (3, 3), (5, 3), (5, 4), (2, 2), (1, 1)]);
         let processes = rng.pick(&[2, 2, 3]);
-        Self { seed, processes, servers, spares: 2, copies, controls, reclaims_early: false }
+        let goes_through = rng.chance(50);
+        Self {
+            seed,
+            processes,
+            servers,
+            spares: 2,
+            copies,
+            controls,
+            reclaims_early: false,
+            goes_through,
+            destages_early: false,
+            acknowledges_early: false,
+        }
     }
 }
 
@@ -31,6 +49,10 @@ impl Setup {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) acknowledged: u64,
+    /// Of these, by the origin alone.
+    pub(crate) through: u64,
+    /// Take-overs with fewer servers than copies.
+    pub(crate) short: u64,
     pub(crate) take_overs: u64,
     pub(crate) lost_memories: u64,
     pub(crate) changes: u64,
@@ -43,6 +65,8 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn add(&mut self, other: &Self) {
         self.acknowledged += other.acknowledged;
+        self.through += other.through;
+        self.short += other.short;
         self.take_overs += other.take_overs;
         self.lost_memories += other.lost_memories;
         self.changes += other.changes;

@@ -75,7 +75,19 @@ pub(crate) struct Process {
     /// Written, and not acknowledged.
     waiting: VecDeque<(Position, u32)>,
     claimed: Option<(Epoch, Position)>,
+    /// The newest entry that it found: nothing is told before that is acknowledged or at the origin.
+    found: Position,
     is_applying: bool,
+}
+
+/// What may be told: k servers hold it, or the origin does.
+fn told(owner: &Owner, claimed: Option<(Epoch, Position)>, setup: &Setup) -> Position {
+    let at_origin = claimed.map_or(Position::NONE, |(_, watermark)| watermark);
+    match (setup.goes_through, setup.acknowledges_early) {
+        (false, _) => owner.committed(),
+        (true, false) => owner.committed().max(at_origin),
+        (true, true) => owner.secured(),
+    }
 }
 
 pub(crate) struct Machine {
@@ -112,7 +124,7 @@ pub(crate) struct World {
     lives: u64,
     pub(crate) lost_since_settled: usize,
     books: Books,
-    origin: Origin,
+    pub(crate) origin: Origin,
     pub(crate) report: Report,
 }
 
@@ -140,6 +152,7 @@ impl World {
             paused_until: 0,
             waiting: VecDeque::new(),
             claimed: None,
+            found: Position::NONE,
             is_applying: false,
         };
         let processes = (0..setup.processes).map(|_| process(&mut rng)).collect();
@@ -401,6 +414,7 @@ impl World {
             renew_every: Span(100 * MS),
             window: 1 + self.rng.below(4) as usize,
             bytes_max: 16,
+            opens_short: self.setup.goes_through,
             at_once: self.rng.chance(10) && self.now > 0,
             controls: self.setup.controls,
         };
@@ -420,6 +434,7 @@ impl World {
         at.life = 0;
         at.waiting.clear();
         at.claimed = None;
+        at.found = Position::NONE;
         at.is_applying = false;
         let count = self.machines.len();
         (0..count).for_each(|server| {
@@ -469,10 +484,12 @@ impl World {
 
     fn read(&mut self, process: usize) -> Result<(), String> {
         let now = self.local(process);
-        let Some(owner) = self.processes[process].owner.as_ref() else { return Ok(()) };
-        if owner.may_answer(now) {
+        let at = &self.processes[process];
+        let Some(owner) = at.owner.as_ref() else { return Ok(()) };
+        let told = told(owner, at.claimed, &self.setup);
+        if owner.may_answer(now) && told >= at.found {
             self.report.reads += 1;
-            self.books.read(owner.committed())?;
+            self.books.read(told)?;
         }
         Ok(())
     }
@@ -492,8 +509,12 @@ impl World {
         }
         if at.claimed.is_none_or(|(epoch, _)| epoch != owner.epoch()) {
             let epoch = owner.epoch();
-            self.books.opened(owner, &self.origin)?;
+            let goes_through = self.setup.goes_through;
+            let upto = if goes_through { owner.secured() } else { owner.committed() };
+            self.books.opened(owner, upto, &self.origin)?;
             self.report.take_overs += 1;
+            self.report.short += u64::from(owner.committed() < owner.last());
+            at.found = owner.last();
             at.claimed = self.origin.claim(epoch).map(|watermark| (epoch, watermark));
             at.is_applying = false;
             if at.claimed.is_none() {
@@ -501,15 +522,12 @@ impl World {
                 return Ok(());
             }
         }
-        while let Some(&(position, id)) =
-            at.waiting.front().filter(|(position, _)| *position <= owner.committed())
-        {
-            if !owner.may_answer(now) {
-                break;
+        let mut answered = Vec::new();
+        if owner.may_answer(now) {
+            let upto = told(owner, at.claimed, &self.setup);
+            while let Some(write) = at.waiting.pop_front_if(|(position, _)| *position <= upto) {
+                answered.push(write);
             }
-            at.waiting.pop_front();
-            self.report.acknowledged += 1;
-            self.books.acknowledged(position, id)?;
         }
         if self.setup.reclaims_early {
             owner.reclaim(owner.committed().next());
@@ -518,16 +536,26 @@ impl World {
         if owner.is_settled() && owner.may_answer(now) {
             self.lost_since_settled = 0;
         }
+        for (position, id) in answered {
+            self.report.acknowledged += 1;
+            self.check_held(position, id)?;
+            self.books.acknowledged(position, id)?;
+        }
         Ok(())
     }
 
     fn destage(&mut self, process: usize) {
         let at = &mut self.processes[process];
         let (Some(owner), Some((epoch, watermark))) = (&at.owner, at.claimed) else { return };
-        if at.is_applying || owner.committed() <= watermark || !self.rng.chance(40) {
+        let most = match (self.setup.goes_through, self.setup.destages_early) {
+            (true, true) => owner.last(),
+            (true, false) => owner.secured(),
+            (false, _) => owner.committed(),
+        };
+        if at.is_applying || most <= watermark || !self.rng.chance(40) {
             return;
         }
-        let upto = owner.committed().min(watermark.plus(6));
+        let upto = most.min(watermark.plus(6));
         let is_due = |&(position, _): &(Position, &Entry)| position > watermark && position <= upto;
         let entries: Vec<_> =
             owner.entries().filter(is_due).map(|(at, entry)| (at, entry.clone())).collect();
@@ -556,40 +584,5 @@ impl World {
             let is_quiet = at.waiting.is_empty() && owner.committed() == owner.last();
             owner.is_settled() && is_quiet && self.origin.watermark == owner.committed()
         })
-    }
-
-    /// Equal positions of equal epochs hold the same on all servers.
-    fn check_logs(&self) -> Result<(), String> {
-        let mut known: BTreeMap<(Position, Epoch), &Entry> = BTreeMap::new();
-        for machine in &self.machines {
-            for (at, entry) in machine.memory.entries() {
-                let first = known.entry((at, entry.epoch)).or_insert(entry);
-                if *first != entry {
-                    return Err(format!("two entries at {at:?} of {}", entry.epoch));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn describe(&self) -> String {
-        let stages: Vec<_> = self
-            .processes
-            .iter()
-            .map(|at| {
-                at.owner.as_ref().map(|owner| {
-                    (
-                        owner.stage().clone(),
-                        owner.committed(),
-                        owner.last(),
-                        owner.standings().collect::<Vec<_>>(),
-                        owner.config().cloned(),
-                    )
-                })
-            })
-            .collect();
-        let views: Vec<_> =
-            self.machines.iter().map(|m| (m.run, m.is_up, m.memory.view())).collect();
-        format!("{stages:#?} {views:#?} W {:?}", self.origin.watermark)
     }
 }

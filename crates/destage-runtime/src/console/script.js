@@ -96,6 +96,7 @@ const MEANING = {
   "normal": "the policy is in force", "throttled": "dirty bytes are above the low mark: writes are delayed",
   "full": "a limit is reached: writes wait or fail", "fallback": "a limit is reached: writes go through",
   "staleness-exceeded": "the oldest undecided write is older than D: no write is acknowledged",
+  "copies-fallback": "too few servers of the log take writes: they go through",
   "too-few-copies": "too few servers of the log can be used: writes wait or fail",
   "disk-full": "the journal's disk is full: no write is acknowledged", "stopped": "fenced by another owner, or the journal failed",
 };

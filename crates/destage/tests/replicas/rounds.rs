@@ -31,7 +31,7 @@ pub(crate) struct Case {
 
 const FILES: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
-pub(crate) static CASES: [Case; 4] = [
+pub(crate) static CASES: [Case; 5] = [
     Case { name: "replicas-3", servers: 3, settings: &[], flags: &["--copies", "2"] },
     Case { name: "replicas-3-files", servers: 3, settings: FILES, flags: &["--copies", "2"] },
     Case { name: "replicas-5", servers: 5, settings: &[], flags: &["--copies", "3"] },
@@ -40,6 +40,13 @@ pub(crate) static CASES: [Case; 4] = [
         servers: 3,
         settings: &[],
         flags: &["--copies", "2", "--journal", "both"],
+    },
+    // Whatever server is away, writes go through.
+    Case {
+        name: "replicas-through",
+        servers: 3,
+        settings: &[],
+        flags: &["--copies", "3", "--at-limit", "write-through"],
     },
 ];
 
@@ -180,7 +187,7 @@ pub(crate) fn round(case: &Case, seed: u64, more: &[&str]) -> Result<i64, String
 
 /// What a round says if what clients were told does not hold.
 const WRONG: &str = "the books do not agree with the origin, see above";
-/// Seeds of each case in the CI: two dozen rounds in all.
+/// Seeds of each case in the CI: thirty rounds in all.
 const SEEDS: u64 = 6;
 /// So many writes are acknowledged in each round, on average, at the least.
 const ACKNOWLEDGED_MIN: i64 = 50;

@@ -1,7 +1,7 @@
 //! What happens at the limits.
 
 use super::*;
-use crate::policy::AtLimit;
+use crate::policy::{AtLimit, When};
 
 /// Room for 15 groups of 4,196 bytes, low mark at 5 of them, with an origin that does nothing until asked.
 fn tight(at_limit: AtLimit) -> Policy {
@@ -167,6 +167,33 @@ fn fallback_ends_at_the_low_mark_without_another_write() {
         pair.destaged(batch);
     }
     assert_eq!(pair.core.status().mode, Mode::Normal);
+}
+
+#[test]
+fn while_copies_of_the_journal_are_lacking_what_is_secured_goes_to_the_origin_and_is_answered_after_it()
+ {
+    let mut pair = Pair::new(Policy { when: When::Periodic { every: ms(100_000) }, ..policy() });
+    pair.write(1, &[1]);
+    pair.write(2, &[2]);
+    let effects = pair.send(Input::Lacking { secured: Some(Lsn(1)) });
+    assert!(effects.contains(&mode(Mode::Fallback)), "{effects:?}");
+    assert_eq!(pair.batch(0), [1], "the other one is not secured");
+    let replies = |effects: &[Effect]| {
+        effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count()
+    };
+    assert_eq!(replies(&pair.destaged(0)), 0, "the driver says what is durable");
+    assert_eq!(pair.write(3, &[3])[0], executed(3, Access::Through, 0));
+    let effects = pair.send(Input::Lacking { secured: Some(Lsn(3)) });
+    assert!(effects.contains(&Effect::Destage { batch: BatchId(1), domain: DomainId(0) }));
+    assert_eq!(pair.batch(1), [2, 3]);
+    let effects = pair.destaged(1);
+    assert!(effects.contains(&Effect::Settled { lsn: Lsn(3), applied: true }), "{effects:?}");
+    // Another write is not secured, and the copies are there again: it waits for its time.
+    pair.write(4, &[4]);
+    let effects = pair.send(Input::Lacking { secured: None });
+    assert!(effects.contains(&mode(Mode::Normal)), "{effects:?}");
+    assert_eq!(pair.write(5, &[5])[0], execute(5));
+    assert_eq!(pair.core.lacking(), None);
 }
 
 #[test]

@@ -101,9 +101,9 @@ impl Engine {
         }
     }
 
-    /// The journal is durable further than before.
+    /// The journal is durable further than before, or as good as that: whoever starts finds what it tells.
     pub(in crate::engine) fn tokens_committed(&mut self) {
-        for park in self.once.committed(self.core.committed()) {
+        for park in self.once.committed(self.core.secured()) {
             self.jobs.push(park);
         }
     }

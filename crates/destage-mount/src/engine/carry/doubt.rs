@@ -54,7 +54,8 @@ impl Carrier<'_> {
     }
 
     /// At least and at most so many of these changes were done, where some of them are lost: then what names say is less than
-    /// usual. Where files are made in advance nobody else changes anything, and a file that is there has not got its first name.
+    /// usual. Where files are made in advance nobody else changes anything, and a file that is only there has not got its first
+    /// name.
     fn surely_done(&self, works: &[NameWork]) -> Result<RangeInclusive<usize>> {
         let mut least = 0;
         if !works.iter().any(|work| self.is_lost(work)) {
@@ -64,9 +65,8 @@ impl Carrier<'_> {
             let Some(NameChange::Create { staged, make, .. }) = &work.change else { continue };
             match self.is_staged(&work.file, make.kind(), *staged)? {
                 Some(true) => return Ok(least..=index),
-                // Its first step was done: the next attempt does the second one.
-                None => return Ok(index + 1..=index + 1),
-                Some(false) => least = index + 1,
+                // Where it has its name, its second step may be one of those that come behind all first ones.
+                None | Some(false) => least = index + 1,
             }
         }
         Ok(least..=works.len())

@@ -199,6 +199,10 @@ impl Origin for SimOrigin {
         Ok(())
     }
 
+    fn renames_in_steps(&self) -> bool {
+        self.state().in_steps
+    }
+
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
         let mut state = self.state();
         state.effect()?;
