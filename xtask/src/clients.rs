@@ -20,6 +20,7 @@ pub(crate) fn install(go: &Path) -> Result<Vec<(&'static str, String)>> {
     let both = ["Sentinel.java", "Lettuce.java"];
     let sentinel = java(&sources.join("java-sentinel"), &home.join("java-sentinel"), &both)?;
     let recipes = recipes(go, &home.join("recipes"))?;
+    let peers = peers(&home.join("peers"))?;
     Ok(vec![
         ("DESTAGE_TEST_PYTHON", python.display().to_string()),
         ("DESTAGE_TEST_GO_CLIENT", go_client.display().to_string()),
@@ -27,7 +28,18 @@ pub(crate) fn install(go: &Path) -> Result<Vec<(&'static str, String)>> {
         ("DESTAGE_TEST_JAVA_CLIENT", ycsb.display().to_string()),
         ("DESTAGE_TEST_JAVA_SENTINEL", sentinel.display().to_string()),
         ("DESTAGE_TEST_RECIPES", recipes.display().to_string()),
+        ("DESTAGE_TEST_PEERS", peers.display().to_string()),
     ])
+}
+
+/// The programs of `destage-bench peers`, with the libraries that it compares.
+fn peers(work: &Path) -> Result<PathBuf> {
+    let programs =
+        ["Acknowledged", "Destages", "Hazelcasts", "Load", "Options", "Peers", "Redissons"];
+    let files = [&programs[..], &["Rows", "Side"]].concat();
+    let files: Vec<String> = files.iter().map(|name| format!("{name}.java")).collect();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    java(&root().join("crates/destage-bench/peers"), work, &files)
 }
 
 /// The recipes with their packages, each as its own files pin them; the folder of all.

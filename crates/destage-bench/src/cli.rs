@@ -13,6 +13,7 @@ use crate::growth::GrowthArgs;
 use crate::keys::Shape;
 use crate::looped::LoopArgs;
 use crate::mount::MountArgs;
+use crate::peers::PeersArgs;
 use crate::replicas::ReplicasArgs;
 use crate::sim::SimArgs;
 use crate::tpcc::TpccArgs;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Bg(BgArgs),
     /// Measure buffered writes on other servers: what copies cost, and how long a take-over takes
     Replicas(ReplicasArgs),
+    /// Compare with write-behind maps: Hazelcast and Redisson, their rates and what they lose
+    Peers(PeersArgs),
     /// Compare how fast `destage sim` and libCacheSim simulate the same accesses
     Sim(SimArgs),
     /// Record loads, advise on them, apply the advice, and measure again: predicted beside measured

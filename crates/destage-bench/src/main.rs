@@ -1,7 +1,7 @@
 //! Side-by-side benchmarks: one machine, one run, one client, everything through a socket.
 //!
 //! `sim` runs simulators over traces, `loop` closes it from a recording to advice and back, and `growth` measures Destage alone
-//! at sizes that grow. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg` and `replicas` start Destage and its peers, run the
+//! at sizes that grow. `data`, `block`, `mount`, `tpcc`, `ycsb`, `bg`, `replicas` and `peers` start Destage and its peers, run the
 //! sides of each comparison in turn, and print the ratios pair by pair with the servers' CPU time per request. `load`, `proxy`
 //! and `device` are their load generator, their delaying proxy and their modelled disk, on their own.
 
@@ -28,6 +28,7 @@ mod looped;
 mod machine;
 mod mount;
 mod origins;
+mod peers;
 mod place;
 mod proxy;
 mod redis_benchmark;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Command::Bg(arguments) => bg::run(&arguments),
         Command::Ycsb(arguments) => ycsb::run(&arguments),
         Command::Replicas(arguments) => replicas::run(&arguments),
+        Command::Peers(arguments) => peers::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Loop(arguments) => looped::run(&arguments),
         Command::Growth(arguments) => growth::run(&arguments),

@@ -51,7 +51,8 @@ pub(crate) fn command_line() -> String {
     while let Some(word) = arguments.next() {
         let name = word.split('=').next().unwrap_or_default();
         match name {
-            "--destage-bin" | "--dir" | "--json" | "--output" | "--traces" | "--cachesim" => {
+            "--destage-bin" | "--dir" | "--json" | "--output" | "--traces" | "--cachesim"
+            | "--programs" => {
                 if name == word {
                     arguments.next();
                 }

@@ -104,3 +104,31 @@ fn copies_on_other_servers_and_take_overs_are_measured() {
     assert_eq!(taken.len(), 2, "{taken:#?}");
     assert_eq!(report["figures"].as_array().map(Vec::len), Some(6), "{report:#}");
 }
+
+#[test]
+#[ignore = "takes a built destage, PostgreSQL, Java and the libraries: cargo xtask test --only bench"]
+fn write_behind_maps_are_measured_and_their_losses_are_seen() {
+    let report = run(&["peers", "--peers", "hazelcast"]);
+    let number = |cell: &serde_json::Value| -> f64 {
+        let text = cell.as_str().map(|text| text.replace(',', ""));
+        text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no number: {cell}"))
+    };
+    for mix in ["YCSB A", "updates only"] {
+        let sides = rows(&report, &format!("Peers: {mix}"));
+        let names: Vec<_> = sides.iter().map(|row| row[0].as_str().unwrap_or_default()).collect();
+        assert_eq!(names, ["Destage, d = 1s", "Destage, d = 0", "Hazelcast, embedded"]);
+        for side in sides {
+            assert!(number(&side[1]) > 100.0, "{side}");
+            assert_eq!((number(&side[4]), number(&side[5])), (0.0, 0.0), "{side}");
+        }
+    }
+    let losses = rows(&report, "Peers: what the database lacks of what was acknowledged");
+    let lost = |who: &str| {
+        let row = losses.iter().find(|row| row[1] == who).unwrap_or_else(|| panic!("no {who}"));
+        assert!(number(&row[2]) > 500.0, "too few writes: {row}");
+        number(&row[4])
+    };
+    // The control: a buffer in the memory of a process that is killed is lost, and the count sees it.
+    assert!(lost("Hazelcast") > 100.0, "{losses:#?}");
+    assert_eq!(lost("Destage, d = 0"), 0.0, "{losses:#?}");
+}

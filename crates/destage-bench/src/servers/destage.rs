@@ -123,6 +123,24 @@ impl Destage {
         self.process.kill()
     }
 
+    /// The same, if it is to be [started again](Self::start_again).
+    ///
+    /// # Errors
+    ///
+    /// The system does not let it.
+    pub(crate) fn kill_now(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Ends it in order, if it is to be [started again](Self::start_again).
+    ///
+    /// # Errors
+    ///
+    /// It has not ended after 60 s.
+    pub(crate) fn terminate(&mut self) -> Result<()> {
+        self.process.end(libc::SIGTERM)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }

@@ -4,6 +4,7 @@ mod block;
 mod destage;
 mod device;
 mod ferretdb;
+mod java;
 mod postgres;
 mod qemu_nbd;
 mod redis;
@@ -24,6 +25,7 @@ pub(crate) use self::block::{BlockConfig, BlockServer};
 pub(crate) use self::destage::{Destage, DestageConfig, status};
 pub(crate) use self::device::{DeviceConfig, DeviceServer};
 pub(crate) use self::ferretdb::Ferretdb;
+pub(crate) use self::java::Java;
 pub(crate) use self::postgres::{
     Postgres, Query, SETTINGS as POSTGRES_SETTINGS, Statement, preamble as postgres_preamble,
     push_execute, push_sync, version as postgres_version,
@@ -93,6 +95,35 @@ impl Process {
         Ok(())
     }
 
+    /// Asks it to end by this signal, and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// It has not ended after 60 s.
+    pub(crate) fn end(&mut self, signal: i32) -> Result<()> {
+        if !self.ends_by(signal) {
+            return Err(format!("{} did not stop within 60 s", self.name).into());
+        }
+        Ok(())
+    }
+
+    fn ends_by(&mut self, signal: i32) -> bool {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return true;
+        }
+        let pid = self.child.id() as i32;
+        // SAFETY: the child has not been waited for, so its pid is still its own.
+        unsafe { libc::kill(pid, signal) };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
     fn wait_until(&mut self, address: &str, listens: impl Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
@@ -110,18 +141,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(None)) {
+        if self.ends_by(self.stop_signal) {
             return;
-        }
-        let pid = self.child.id() as i32;
-        // SAFETY: the child has not been waited for, so its pid is still its own.
-        unsafe { libc::kill(pid, self.stop_signal) };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
         }
         eprintln!("warning: {} did not stop within 60 s and is killed", self.name);
         let _ = self.child.kill();

@@ -32,12 +32,62 @@ pub(crate) struct Postgres {
     pub(crate) address: SocketAddr,
     /// The folder of its socket, if it has one.
     sockets: Option<PathBuf>,
+    cluster: Cluster,
+}
+
+/// What its processes are started with.
+#[derive(Debug)]
+struct Cluster {
+    bin: PathBuf,
+    home: PathBuf,
+    user: Option<(u32, u32)>,
+    log: PathBuf,
+    settings: Vec<(&'static str, &'static str)>,
+}
+
+impl Cluster {
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        command.current_dir(&self.home);
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+
+    fn data(&self) -> PathBuf {
+        self.home.join("data")
+    }
+
+    /// Starts the server over the data that there are.
+    fn launch(&self, address: SocketAddr, sockets: Option<&Path>) -> Result<Process> {
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(self.data()).args(["-h", "127.0.0.1", "-k"]);
+        command.arg(sockets.unwrap_or_else(|| Path::new("")));
+        command.args(["-p", &address.port().to_string()]);
+        for (name, value) in &self.settings {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        command.stderr(File::options().create(true).append(true).open(&self.log)?);
+        let mut process = Process::start(&mut command, "postgres", libc::SIGINT)?;
+        process.wait_for(address)?;
+        Ok(process)
+    }
 }
 
 impl Postgres {
     /// Creates and starts one below `dir`. As root, its processes run as the user `postgres`, who
     /// must be able to enter `dir`. It listens on TCP in any case.
     pub(crate) fn start(dir: &Path, transport: Transport) -> Result<Self> {
+        Self::start_with(dir, transport, &[])
+    }
+
+    /// The same with further settings.
+    pub(crate) fn start_with(
+        dir: &Path,
+        transport: Transport,
+        further: &[(&'static str, &'static str)],
+    ) -> Result<Self> {
         let bin = bin_dir()?;
         let user = if running_as_root() { Some(user_ids("postgres")?) } else { None };
         let address = free_address()?;
@@ -46,38 +96,35 @@ impl Postgres {
         if let Some((uid, gid)) = user {
             chown(&home, Some(uid), Some(gid))?;
         }
-        let as_user = |program: &str| {
-            let mut command = Command::new(bin.join(program));
-            command.current_dir(&home);
-            if let Some((uid, gid)) = user {
-                command.uid(uid).gid(gid);
-            }
-            command
-        };
-        let data = home.join("data");
-        let made = as_user("initdb")
+        let (log, settings) = (dir.join("postgres.log"), [&SETTINGS, further].concat());
+        let cluster = Cluster { bin, home, user, log, settings };
+        let made = cluster
+            .command("initdb")
             .args(["--username=bench", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])
-            .arg(&data)
+            .arg(cluster.data())
             .output()?;
         if !made.status.success() {
             let reason = String::from_utf8_lossy(&made.stderr).trim().to_owned();
             return Err(format!("failed to create a PostgreSQL cluster: {reason}").into());
         }
-        let mut command = as_user("postgres");
-        command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-k"]);
-        let sockets = (transport == Transport::Unix).then(|| home.clone());
-        command.arg(sockets.as_deref().unwrap_or_else(|| Path::new("")));
-        command.args(["-p", &address.port().to_string()]);
-        for (name, value) in SETTINGS {
-            command.arg("-c").arg(format!("{name}={value}"));
-        }
-        command.stderr(File::create(dir.join("postgres.log"))?);
-        let mut process = Process::start(&mut command, "postgres", libc::SIGINT)?;
-        process.wait_for(address)?;
-        let server = Self { process, address, sockets };
+        let sockets = (transport == Transport::Unix).then(|| cluster.home.clone());
+        let process = cluster.launch(address, sockets.as_deref())?;
+        let server = Self { process, address, sockets, cluster };
         server.near()?;
         server.wait_until_ready()?;
         Ok(server)
+    }
+
+    /// Ends it as a crash does, and starts it again after this time.
+    ///
+    /// # Errors
+    ///
+    /// It does not end, or does not start again.
+    pub(crate) fn crash(&mut self, down: Duration) -> Result<()> {
+        self.process.end(libc::SIGQUIT)?;
+        std::thread::sleep(down);
+        self.process = self.cluster.launch(self.address, self.sockets.as_deref())?;
+        self.wait_until_ready()
     }
 
     /// It listens a moment before it accepts sessions.

@@ -36,8 +36,9 @@ impl Fsync {
 pub(crate) struct Redis {
     process: Process,
     pub(crate) address: Listen,
+    fsync: Fsync,
     /// Removed once the process has stopped.
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl Redis {
@@ -46,26 +47,19 @@ impl Redis {
     pub(crate) fn start(dir: &Path, fsync: Fsync, transport: Transport) -> Result<Self> {
         let address = transport.place(dir, "redis")?;
         let data = tempfile::Builder::new().prefix("redis-").tempdir_in(dir)?;
-        let folder = data.path().to_string_lossy().into_owned();
-        let (append, when) = match fsync {
-            Fsync::Off => ("no", "no"),
-            Fsync::EverySecond => ("yes", "everysec"),
-            Fsync::Always => ("yes", "always"),
-        };
-        let mut command = Command::new("redis-server");
-        match &address {
-            Listen::Tcp(at) => {
-                command.args(["--bind", "127.0.0.1", "--port", &at.port().to_string()])
-            }
-            Listen::Unix(path) => command.args(["--port", "0", "--unixsocket"]).arg(path),
-        };
-        command.args(["--dir", &folder, "--save", ""]);
-        command.args(["--appendonly", append, "--appendfsync", when]);
-        command.args(["--auto-aof-rewrite-percentage", "0", "--daemonize", "no"]);
-        command.stdout(File::create(data.path().join("log"))?);
-        let mut process = Process::start(&mut command, "redis-server", libc::SIGTERM)?;
-        process.wait_for_any(&address)?;
-        Ok(Self { process, address, _data: data })
+        let process = launch(&address, fsync, data.path())?;
+        Ok(Self { process, address, fsync, data })
+    }
+
+    /// Ends it without a chance to tidy up, and starts it again over what it has on the disk.
+    ///
+    /// # Errors
+    ///
+    /// It does not start again.
+    pub(crate) fn crash(&mut self) -> Result<()> {
+        self.process.kill()?;
+        self.process = launch(&self.address, self.fsync, self.data.path())?;
+        Ok(())
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -101,4 +95,24 @@ impl Redis {
             other => Err(format!("unexpected DBSIZE: {other:?}").into()),
         }
     }
+}
+
+fn launch(address: &Listen, fsync: Fsync, data: &Path) -> Result<Process> {
+    let (append, when) = match fsync {
+        Fsync::Off => ("no", "no"),
+        Fsync::EverySecond => ("yes", "everysec"),
+        Fsync::Always => ("yes", "always"),
+    };
+    let mut command = Command::new("redis-server");
+    match address {
+        Listen::Tcp(at) => command.args(["--bind", "127.0.0.1", "--port", &at.port().to_string()]),
+        Listen::Unix(path) => command.args(["--port", "0", "--unixsocket"]).arg(path),
+    };
+    command.args(["--dir", &data.to_string_lossy(), "--save", ""]);
+    command.args(["--appendonly", append, "--appendfsync", when]);
+    command.args(["--auto-aof-rewrite-percentage", "0", "--daemonize", "no"]);
+    command.stdout(File::options().create(true).append(true).open(data.join("log"))?);
+    let mut process = Process::start(&mut command, "redis-server", libc::SIGTERM)?;
+    process.wait_for_any(address)?;
+    Ok(process)
 }
