@@ -34,7 +34,6 @@ impl Engine {
         if changed != *self.core.policy() {
             tracing::info!(policy = policy::summary(&changed), "policy changed");
             self.put_in_force(&changed);
-            self.reached(self.measured.offered());
         }
         if let Some(goal) = goal
             && let Some(policy) =

@@ -183,6 +183,8 @@ impl Engine {
     /// Whoever takes over finds what is in the log up to here. While too few servers hold it, that may go to the origin, if the
     /// policy says so.
     pub(crate) fn secured(&mut self, now: Time, upto: Lsn) {
+        // The policy may be another one by now.
+        self.reached(self.measured.offered());
         let secured = (self.measured.reach() == Reach::Through).then_some(upto);
         if secured == self.core.lacking() {
             return;
