@@ -107,22 +107,8 @@ fn run_programs(
         program.package == "destage-bench"
             && ["block", "loads", "mount"].contains(&&*program.target)
     };
-    if plan.wants("unit") {
-        let units = programs.iter().filter(|program| !is_end_to_end(program));
-        let units = units.map(|program| {
-            let name = format!("unit: {} {}", program.package, program.target);
-            (name, program.command(environment))
-        });
-        steps.tests_at_once(units.collect(), UNITS_AT_ONCE);
-        let arguments = ["test", "--workspace", "--doc", "--profile", environment.profile];
-        steps.tests("unit: documentation", &mut environment.cargo(&arguments));
-        // As the tests have built them.
-        for example in ["async_orders", "bank_transfer", "social_counter"] {
-            let path = environment.built("examples").join(example);
-            steps.check(&format!("example: {example}"), &mut Command::new(path));
-        }
-    }
-    // The end-to-end tests wait for one thing or another: what is built for the packages takes the processors meanwhile.
+    // What is built for the packages takes what these leave of the processors. It is not beside the tests with real databases,
+    // which may not answer for ten seconds where a build keeps the disk busy.
     let packages = |steps: &mut Steps| {
         if plan.wants("package") {
             packages(steps, environment);
@@ -130,27 +116,42 @@ fn run_programs(
         }
     };
     steps.beside(packages, |steps| {
-        if plan.wants("e2e") {
-            for program in programs.iter().filter(|program| is_end_to_end(program)) {
-                let mut tests = program.command(environment);
-                tests.args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
-                steps.tests(&format!("e2e: {}", program.target), &mut tests);
+        if plan.wants("unit") {
+            let units = programs.iter().filter(|program| !is_end_to_end(program));
+            let units = units.map(|program| {
+                let name = format!("unit: {} {}", program.package, program.target);
+                (name, program.command(environment))
+            });
+            steps.tests_at_once(units.collect(), UNITS_AT_ONCE);
+            let arguments = ["test", "--workspace", "--doc", "--profile", environment.profile];
+            steps.tests("unit: documentation", &mut environment.cargo(&arguments));
+            // As the tests have built them.
+            for example in ["async_orders", "bank_transfer", "social_counter"] {
+                let path = environment.built("examples").join(example);
+                steps.check(&format!("example: {example}"), &mut Command::new(path));
             }
         }
-        if plan.wants("bench") {
-            // Every case on a tiny scale: that the benchmark works, not what it measures.
-            let cases = programs.iter().filter(|program| is_case(program));
-            let cases = cases.map(|program| {
-                let mut command = program.command(environment);
-                command.arg("--ignored");
-                (format!("bench: {}", program.target), command)
-            });
-            steps.tests_at_once(cases.collect(), usize::MAX);
-        }
-        if plan.wants("soak") {
-            soak::short(steps, environment, programs);
-        }
     });
+    if plan.wants("e2e") {
+        for program in programs.iter().filter(|program| is_end_to_end(program)) {
+            let mut tests = program.command(environment);
+            tests.args(plan.filter).arg(format!("--test-threads={TEST_THREADS}"));
+            steps.tests(&format!("e2e: {}", program.target), &mut tests);
+        }
+    }
+    if plan.wants("bench") {
+        // Every case on a tiny scale: that the benchmark works, not what it measures.
+        let cases = programs.iter().filter(|program| is_case(program));
+        let cases = cases.map(|program| {
+            let mut command = program.command(environment);
+            command.arg("--ignored");
+            (format!("bench: {}", program.target), command)
+        });
+        steps.tests_at_once(cases.collect(), usize::MAX);
+    }
+    if plan.wants("soak") {
+        soak::short(steps, environment, programs);
+    }
 }
 
 /// Makes and tries out what users install, as `cargo xtask package` does, but of a static binary that is built quickly.
