@@ -4,6 +4,7 @@ mod answers;
 mod load;
 mod requests;
 mod tally;
+mod times;
 mod what_if;
 
 use destage_core::{Core, Effect, Input, Span, Time};
