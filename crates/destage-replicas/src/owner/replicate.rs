@@ -34,8 +34,8 @@ impl Owner {
     }
 
     /// So many servers hold everything up to here that whoever takes over finds it: as many as the lease is on, which is k or
-    /// fewer. That is enough for the origin to have it, and for nobody to be told of it: if k - 1 servers lose their memory,
-    /// a person may have to do without it.
+    /// fewer. The origin may have it then. Nobody is told of it before: with fewer than k copies it may be lost where k - 1
+    /// servers lose their memory.
     pub fn secured(&self) -> Position {
         self.secured
     }
