@@ -42,6 +42,23 @@ impl Verdict {
     }
 }
 
+/// The numbers in the file that the clients keep, one for each record.
+fn numbers(acknowledged: &Path) -> Result<Vec<i64>> {
+    let bytes = std::fs::read(acknowledged)?;
+    let (numbers, rest) = bytes.as_chunks::<8>();
+    assert!(rest.is_empty(), "the file holds whole numbers");
+    Ok(numbers.iter().map(|number| i64::from_le_bytes(*number)).collect())
+}
+
+/// Records of which a write was acknowledged.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub(super) fn written(acknowledged: &Path) -> Result<usize> {
+    Ok(numbers(acknowledged)?.iter().filter(|&&last| last != 0).count())
+}
+
 /// Compares a table with the file that the clients keep.
 ///
 /// # Errors
@@ -53,10 +70,7 @@ pub(super) fn judge(
     acknowledged: &Path,
     except: Option<u64>,
 ) -> Result<Verdict> {
-    let bytes = std::fs::read(acknowledged)?;
-    let (numbers, rest) = bytes.as_chunks::<8>();
-    assert!(rest.is_empty(), "the file holds whole numbers");
-    let last: Vec<i64> = numbers.iter().map(|number| i64::from_le_bytes(*number)).collect();
+    let last = numbers(acknowledged)?;
     let mut session = Sql::open(&Postgres::url(origin.address))?;
     // What was written after the first digits of a refused value is no number of ours either.
     let rows = session.numbers(&format!("SELECT id, left(v, 12)::bigint FROM {table}"))?;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cli::Peer;
-use super::judge::{Order, Verdict, follow, followed, judge};
+use super::judge::{Order, Verdict, follow, followed, judge, written};
 use super::program::{BYTES, Programs};
 use super::stage::{Stage, Who};
 use crate::Result;
@@ -17,6 +17,8 @@ use crate::servers::{Fsync, Postgres, Transport};
 const RATE: u64 = 3000;
 /// How long the database is down.
 const DOWN: Duration = Duration::from_secs(1);
+/// Acknowledged writes after which a kill shows something.
+const ENOUGH: usize = 1000;
 /// The write of the first thread that the database refuses.
 const POISON: u64 = 100;
 
@@ -177,8 +179,14 @@ impl Losses<'_> {
         let mut outcome = Outcome::default();
         match trouble {
             Trouble::Kill => {
-                stage.java()?.send(&trouble.load(seconds * 5.0, self.seed))?;
+                let longest = Duration::from_secs(30);
+                stage.java()?.send(&trouble.load(longest.as_secs_f64(), self.seed))?;
                 thread::sleep(Duration::from_secs_f64(seconds));
+                // A slow machine has hardly begun by then.
+                let begun = Instant::now();
+                while written(&file)? < ENOUGH && begun.elapsed() < longest {
+                    thread::sleep(Duration::from_millis(50));
+                }
                 stage.kill()?;
                 outcome.at_end = Some(look(origin)?);
                 stage.start_again(origin)?;

@@ -292,10 +292,13 @@ fn trap_06_a_time_that_an_eviction_has_changed_makes_no_conflict() {
     drop(file);
     let place = folders[1].join("file");
     assert_eq!(fs::read(&place).expect("it is there"), b"theirs");
+    // The first host's client has it open for writing, as it has what is just being destaged.
+    let held = File::options().append(true).open(folders[0].join("file")).expect("it opens");
     let changed = || fs::metadata(&place).and_then(|found| found.modified()).expect("it is there");
     let before = changed();
     cluster.tell("evict 1");
     eventually("the server sets the time anew", PATIENCE, || changed() != before);
+    drop(held);
     hosts.lose(0);
     let said = hosts.stop();
     assert_eq!(fs::read(&place).expect("it is there"), b"behind", "{said}");
