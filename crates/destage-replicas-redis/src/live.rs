@@ -369,8 +369,13 @@ impl Shared {
         if said == inner.said {
             return result;
         }
+        // Whoever appends knows of the entry.
+        let is_news = Said { last: said.last, ..inner.said.clone() } != said;
         inner.said = said.clone();
         self.changed.notify_all();
+        if !is_news {
+            return result;
+        }
         let listener = inner.listener.clone();
         drop(inner);
         if let Some(listener) = listener {

@@ -49,10 +49,16 @@ impl Cost<'_> {
         let mut origins = Vec::new();
         let servers = Servers::start(self.dir)?;
         let slow = slow_sync(self.bin, self.dir)?;
-        for (bin, log) in [(self.bin, Some(&servers)), (self.bin, None), (slow.as_path(), None)] {
+        // Durable writes past the page cache make no such call: the model is of a disk that syncs one thing after the other.
+        let serial = Some(["--journal-depth", "0"]);
+        for (bin, log, flags) in [
+            (self.bin, Some(&servers), None),
+            (self.bin, None, None),
+            (slow.as_path(), None, serial),
+        ] {
             let origin = Postgres::start(self.dir, Transport::Tcp)?;
             fill_postgres(&mut origin.query()?, TABLE, self.records, 100)?;
-            let server = self.start(bin, &Postgres::url(origin.address), log)?;
+            let server = self.start(bin, &Postgres::url(origin.address), log, flags)?;
             crate::bench::warm(&server.address, TABLE, self.records)?;
             origins.push(origin);
             started.push(server);
@@ -84,8 +90,15 @@ impl Cost<'_> {
         Ok(Measured { figures, round_trips: self.round_trips(ours, &servers)?, failures })
     }
 
-    fn start(&self, bin: &Path, url: &str, servers: Option<&Servers>) -> Result<Destage> {
+    fn start(
+        &self,
+        bin: &Path,
+        url: &str,
+        servers: Option<&Servers>,
+        flags: Option<[&str; 2]>,
+    ) -> Result<Destage> {
         let mut extra = self.extra.to_vec();
+        extra.extend(flags.into_iter().flatten().map(str::to_owned));
         if let Some(servers) = servers {
             let copies = COPIES.to_string();
             extra.extend([

@@ -121,7 +121,8 @@ fn new_report(
         ),
         (
             "a sync of 2 ms",
-            "a model of ours: `fdatasync` of the server sleeps for 2 ms before it does its work"
+            "a model of ours: `fdatasync` of the server sleeps for 2 ms before it does its work; `--journal-depth 0`, so that \
+             it is called"
                 .to_owned(),
         ),
         ("PostgreSQL's settings", format!("{}; otherwise defaults", postgres.join(", "))),

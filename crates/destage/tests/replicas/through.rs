@@ -93,3 +93,27 @@ fn nothing_is_acknowledged_before_the_origin_has_it() {
     owner.end();
     assert_eq!(world.origin_rows(), [(1, 3), (2, 1)]);
 }
+
+/// Two servers of three may be fewer than those that held a write that was acknowledged: whoever opens with them says nothing of it
+/// before the origin has it.
+#[test]
+fn who_opens_with_fewer_servers_than_copies_answers_nothing_before_the_origin_has_what_it_found() {
+    let flags = [&FLAGS[..], &RARELY].concat();
+    let mut world = World::new(3, &[]);
+    let mut owner = world.start(&flags);
+    assert_eq!(increment(&mut owner.client(), 1), ":1");
+    let lock = world.lock_origin();
+    owner.kill();
+    world.lose_disk(owner);
+    world.servers.cut(2);
+    let mut next = world.start_standby(&flags);
+    world.await_status(&next, |status| status["mode"] == "copies-fallback");
+    let mut client = next.client();
+    assert!(client.send(&["HGET", "t:1", "n"]));
+    assert!(!client.hears(Duration::from_secs(2)), "{:?}", client.receive());
+    assert_eq!(world.origin_rows(), []);
+    drop(lock);
+    assert_eq!(client.receive().as_deref(), Some("1"));
+    assert_eq!(world.origin_rows(), [(1, 1)]);
+    next.end();
+}

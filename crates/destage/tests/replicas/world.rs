@@ -175,6 +175,11 @@ impl World {
     pub(crate) fn origin_rows(&self) -> Vec<(i64, i64)> {
         self.origin.rows()
     }
+
+    /// Keeps everyone from writing to the origin's table `t`, until this is dropped.
+    pub(crate) fn lock_origin(&self) -> Lock {
+        Lock::of(&self.origin.url)
+    }
 }
 
 /// The code of the program that ends by itself, and what it says.
@@ -216,6 +221,31 @@ impl Origin {
         let output = output.expect("psql runs");
         assert!(output.status.success(), "{sql}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+/// A table that is locked, until this is dropped.
+pub(crate) struct Lock(Child);
+
+impl Lock {
+    fn of(url: &str) -> Self {
+        let mut psql = Command::new(programs().join("psql"));
+        psql.args([url, "-XAtq"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut psql = psql.spawn().expect("psql runs");
+        let sql = b"BEGIN; LOCK TABLE t IN EXCLUSIVE MODE; SELECT 'locked';\n";
+        psql.stdin.as_mut().expect("piped").write_all(sql).expect("psql reads");
+        let mut said = String::new();
+        BufReader::new(psql.stdout.take().expect("piped")).read_line(&mut said).expect("a row");
+        assert_eq!(said.trim(), "locked");
+        Self(psql)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // At the end of its input it gives up the transaction.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
 
@@ -434,6 +464,16 @@ impl Client {
     /// An answer, if there is one.
     pub(crate) fn receive(&mut self) -> Option<String> {
         self.answer()
+    }
+
+    /// Whether anything is said within this time. What is said stays to be received.
+    pub(crate) fn hears(&mut self, within: Duration) -> bool {
+        let stream = self.reader.get_ref();
+        let before = stream.read_timeout().expect("a socket");
+        stream.set_read_timeout(Some(within)).expect("a socket");
+        let is_heard = stream.peek(&mut [0]).is_ok();
+        stream.set_read_timeout(before).expect("a socket");
+        is_heard
     }
 
     pub(crate) fn send(&mut self, words: &[&str]) -> bool {

@@ -3,7 +3,8 @@
 use super::claims::Script;
 use super::command::encode;
 use super::shop;
-use destage_core::{AtLimit, ClientId, Policy, Span};
+use crate::engine::Io;
+use destage_core::{AtLimit, ClientId, Lsn, Policy, Span};
 use destage_engine::Drive;
 use destage_replicas_redis::Reach;
 
@@ -196,6 +197,43 @@ fn with_too_few_servers_of_the_log_commands_wait_or_fail_before_they_are_done() 
     script.turn();
     script.settle();
     assert_eq!(script.received().0, ":11\r\n");
+}
+
+/// The origin gets what is secured, and a client is told of nothing that the origin has not decided.
+#[test]
+fn with_too_few_servers_of_the_log_writes_go_through_if_the_policy_says_so() {
+    let mut script = script();
+    script.engine.reached(Reach::Through);
+    script.send("HINCRBY item:0 n 1");
+    assert!(script.engine.journal().buffered_bytes() == 0, "the policy says that they wait");
+    script.engine.change_policy(&["at-limit=write-through".to_owned()]).expect("a policy");
+    let secured = |script: &mut Script, upto| {
+        script.engine.secured(script.now, Lsn(upto));
+        script.turn();
+        script.settle();
+    };
+    let is_sent = |script: &mut Script| {
+        pass(script, 50);
+        script.ios.iter().any(|io| matches!(io, Io::Destage { .. }))
+    };
+    secured(&mut script, 0);
+    assert_eq!(script.received().0, "");
+    assert!(!is_sent(&mut script), "whoever takes over may not find it");
+    let report = script.engine.report();
+    assert_eq!(report.mode, "copies-fallback");
+    assert!(report.ready().is_ok() && report.warnings.len() == 1, "{report:?}");
+
+    secured(&mut script, 1);
+    assert_eq!(script.received().0, "");
+    assert!(is_sent(&mut script));
+    script.destage();
+    assert_eq!(script.received().0, ":11\r\n");
+
+    // With enough servers again nobody waits for the origin.
+    script.engine.reached(Reach::Whole);
+    secured(&mut script, 1);
+    assert_eq!(script.told("HINCRBY item:0 n 1"), ":12\r\n");
+    assert_eq!(script.engine.report().mode, "normal");
 }
 
 #[test]
