@@ -24,14 +24,21 @@ pub struct Load {
     pub(super) held_bytes: u64,
     pub(super) syncs: Vec<Span>,
     pub(super) fetches: Vec<Span>,
-    /// Units in a batch, and how long it took.
-    pub(super) destages: Vec<(u64, Span)>,
+    pub(super) destages: Vec<BatchTime>,
     pub(super) policy: Option<Policy>,
     /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
     pub(super) counts_writes_only: bool,
     pub(super) began: Option<Time>,
     pub(super) ended: Time,
     open: Open,
+}
+
+/// How long a batch took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchTime {
+    pub(super) units: u64,
+    pub(super) began: Time,
+    pub(super) took: Span,
 }
 
 /// Something that the core is told from outside.
@@ -254,7 +261,7 @@ impl Observer for Load {
                 if let Some((units, began)) = self.open.destaging.remove(&batch)
                     && result.is_ok()
                 {
-                    self.destages.push((units, now.since(began)));
+                    self.destages.push(BatchTime { units, began, took: now.since(began) });
                 }
             }
             Input::SetPolicy(policy) => {

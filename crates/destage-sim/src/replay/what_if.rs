@@ -1,7 +1,8 @@
 //! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
 //!
 //! Requests come when they came in the recording, whatever became of those before them (open loop). The n-th sync and the
-//! n-th fetch take as long as the n-th of the recording did; a batch takes as long as the recorded ones of about its size.
+//! n-th fetch take as long as the n-th of the recording did. A batch takes as long as the recorded one of about its size that
+//! began at about its time.
 
 use super::load::{Arrival, Load, Write};
 use super::times::Times;
@@ -454,7 +455,7 @@ impl FrontEnd for Run<'_> {
 
     fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
         let units = self.units_in(batch);
-        let at = self.now + self.times.destage(units);
+        let at = self.now + self.times.destage(self.now, units);
         self.events.plan(at, Event::Destaged(batch));
     }
 
