@@ -2,8 +2,8 @@
 
 use super::Observer;
 use destage_core::{
-    Access, BatchId, Core, DomainId, Effect, Input, Intent, Lsn, Policy, RequestId, Span, Time,
-    UnitId, WaitFor,
+    Access, BatchId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId, Span,
+    Time, UnitId, WaitFor,
 };
 use hashbrown::{HashMap, HashSet};
 
@@ -28,6 +28,10 @@ pub struct Load {
     pub(super) policy: Option<Policy>,
     /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
     pub(super) counts_writes_only: bool,
+    /// A limit held writes back.
+    has_held_back: bool,
+    /// Most requests that waited in the core at the same time.
+    waiting_max: usize,
     pub(super) began: Option<Time>,
     pub(super) ended: Time,
     open: Open,
@@ -104,6 +108,12 @@ struct Open {
 }
 
 impl Load {
+    /// How many requests wait in the core before clients send no more, since each of them waits for an answer: as many as did,
+    /// where a limit held writes back. `None` where nobody knows, since none did.
+    pub(super) fn clients(&self) -> Option<usize> {
+        self.has_held_back.then_some(self.waiting_max)
+    }
+
     /// What the recording is of, as its parts say: volumes count what is dirty in another way than rows.
     pub fn note_subject(&mut self, subject: &str) {
         self.counts_writes_only = subject.starts_with("block");
@@ -200,6 +210,7 @@ impl Observer for Load {
                 let index = self.requests.len() as u32;
                 self.requests.push(Request { intent, items, writes: Vec::new() });
                 self.open.waiting.insert(request, (index, units.into()));
+                self.waiting_max = self.waiting_max.max(self.open.waiting.len());
                 self.arrives(now, Arrival::Request(index));
             }
             Input::Write { domain, units, bytes, journal_bytes, access } => {
@@ -288,6 +299,7 @@ impl Observer for Load {
             Effect::Refuse { request, .. } => {
                 self.open.waiting.remove(&request);
             }
+            Effect::Mode(mode) => self.has_held_back |= mode != Mode::Normal,
             Effect::Sync { .. } => self.open.syncing = Some(now),
             Effect::Fetch { unit } => {
                 let is_whole = self.open.whole.remove(&unit);

@@ -1,6 +1,7 @@
 //! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
 //!
-//! Requests come when they came in the recording, whatever became of those before them (open loop). The n-th sync and the
+//! Requests come when they came in the recording, whatever became of those before them (open loop). Where a limit held writes
+//! back in the recording, no more of them wait at a time than did then: clients send no more before they are answered. The n-th sync and the
 //! n-th fetch take as long as the n-th of the recording did. A batch takes as long as the recorded one of about its size that
 //! began at about its time.
 
@@ -121,6 +122,8 @@ pub fn what_if_with(
         events: Events::default(),
         times: Times::of(load),
         arrived: Vec::new(),
+        waiting: 0,
+        clients: load.clients().unwrap_or(usize::MAX),
         answers: HashMap::new(),
         settling: HashMap::new(),
         whole: HashSet::new(),
@@ -152,6 +155,9 @@ struct Run<'l> {
     times: Times<'l>,
     /// When each request came that has been told to the core.
     arrived: Vec<Time>,
+    /// So many of them wait in the core, and so many do at most.
+    waiting: usize,
+    clients: usize,
     /// Replies on their way, by the client that stands for the request: whether they answer a write.
     answers: HashMap<ClientId, bool>,
     /// Requests that wait for the origin, by their last group.
@@ -212,7 +218,8 @@ impl Run<'_> {
         let mut arrivals = load.arrivals.iter().peekable();
         loop {
             self.tell(Input::Tick);
-            let arrival = arrivals.peek().map(|(at, _)| *at);
+            let arrival =
+                arrivals.peek().map(|(at, _)| *at).filter(|_| self.waiting < self.clients);
             let timeout = self.core.next_timeout();
             let next = [arrival, timeout, self.events.next_at()].into_iter().flatten().min();
             let Some(next) = next.filter(|&next| next <= load.ended) else { break };
@@ -220,7 +227,9 @@ impl Run<'_> {
             while let Some(event) = self.events.take_until(self.now) {
                 self.happen(&event);
             }
-            while let Some((_, arrival)) = arrivals.next_if(|(at, _)| *at <= self.now) {
+            while self.waiting < self.clients
+                && let Some((_, arrival)) = arrivals.next_if(|(at, _)| *at <= self.now)
+            {
                 self.arrive(arrival, policy);
                 arrived += 1;
                 progress(arrived, total);
@@ -255,6 +264,7 @@ impl Run<'_> {
                     }
                 }
                 self.arrived.resize(*index as usize + 1, self.now);
+                self.waiting += 1;
                 let (request, intent) = (RequestId(u64::from(*index)), request.intent);
                 self.tell(Input::Access { request, intent, units: &units });
             }
@@ -429,11 +439,14 @@ impl Drive for Run<'_> {
 impl FrontEnd for Run<'_> {
     fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
         if request.0 < WHOLE {
+            self.waiting -= 1;
             self.perform(request.0 as u32, access, observed);
         }
     }
 
-    fn refuse(&mut self, _request: RequestId, _refusal: Refusal) {}
+    fn refuse(&mut self, request: RequestId, _refusal: Refusal) {
+        self.waiting -= usize::from(request.0 < WHOLE);
+    }
 
     fn send_replies(&mut self, client: ClientId) {
         let wrote = self.answers.remove(&client).unwrap_or(false);
