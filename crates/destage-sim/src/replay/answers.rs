@@ -28,19 +28,24 @@ pub struct RecordedRun {
 ///
 /// A recording does not tell which request an answer is for. That of a write is announced while the write is executed. A read is
 /// announced then, too, or once the device has read: then it is taken for the oldest that was executed and not answered.
+/// Of rows, the answers of one connection are announced together, by the newest of their groups. So a write that was not announced
+/// at once is taken to be announced by the first answer of writes that reaches its group.
 #[derive(Debug, Default)]
 pub struct Answers {
     asked: HashMap<RequestId, (Asked, Box<[UnitId]>)>,
     /// The write that was executed by the last effect, and the units that it has written.
     writing: Option<Asked>,
     written: Vec<UnitId>,
+    /// Writes that were not announced at once, by their group; of volumes there are none.
+    unannounced: VecDeque<(Lsn, Asked)>,
+    announces_together: bool,
     /// Reads that were executed, and when.
     reading: VecDeque<(Asked, Time)>,
     /// Writes that write through, by their first unit, and by their group once they have one.
     through: HashMap<UnitId, Asked>,
     settling: HashMap<Lsn, Asked>,
     /// What is announced.
-    leaving: HashMap<ClientId, Asked>,
+    leaving: HashMap<ClientId, Vec<Asked>>,
     reads: Gathered,
     writes: Gathered,
 }
@@ -55,6 +60,11 @@ struct Asked {
 const UNANSWERED_PERCENT: u64 = 5;
 
 impl Answers {
+    /// What the recording is of, as its parts say.
+    pub fn note_subject(&mut self, subject: &str) {
+        self.announces_together = !subject.starts_with("block");
+    }
+
     /// The run, with what else is known of it; `None` if nothing was recorded.
     pub fn run(&self, policy: Option<&Policy>, tally: &Tally) -> Option<RecordedRun> {
         let known = |gathered: &Gathered| Some(gathered.latency()).filter(|of| of.count > 0);
@@ -116,16 +126,25 @@ impl Observer for Answers {
             Input::Release { units } => units.iter().for_each(|unit| {
                 self.through.remove(unit);
             }),
-            Input::Respond { client, wrote, .. } => {
+            Input::Respond { client, wrote, lsn } => {
                 let asked = if wrote { self.writing.take() } else { self.read_answered(now) };
-                self.leaving.extend(asked.map(|asked| (client, asked)));
+                let leaving = self.leaving.entry(client).or_default();
+                leaving.extend(asked);
+                let is_reached = |(written, _): &mut (Lsn, Asked)| wrote && *written <= lsn;
+                while let Some((_, asked)) = self.unannounced.pop_front_if(is_reached) {
+                    leaving.push(asked);
+                }
             }
             _ => {}
         }
     }
 
-    fn effect(&mut self, now: Time, effect: &Effect, _core: &Core) {
-        self.writing = None;
+    fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
+        if let Some(asked) = self.writing.take()
+            && self.announces_together
+        {
+            self.unannounced.push_back((core.last(), asked));
+        }
         self.written.clear();
         match *effect {
             Effect::Execute { request, access, .. } => {
@@ -142,8 +161,9 @@ impl Observer for Answers {
                 self.asked.remove(&request);
             }
             Effect::Send { client } => {
-                let asked = self.leaving.remove(&client);
-                self.ended(asked, now);
+                for asked in self.leaving.remove(&client).into_iter().flatten() {
+                    self.ended(Some(asked), now);
+                }
             }
             Effect::Settled { lsn, .. } => {
                 let asked = self.settling.remove(&lsn);

@@ -31,7 +31,7 @@ pub struct Load {
     /// A limit held writes back.
     has_held_back: bool,
     /// Most requests that waited in the core at the same time.
-    waiting_max: usize,
+    pub(super) waiting_max: usize,
     pub(super) began: Option<Time>,
     pub(super) ended: Time,
     open: Open,

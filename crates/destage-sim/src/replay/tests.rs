@@ -20,6 +20,10 @@ struct Driver {
     /// When each request came and whether it writes, and how long those took that were answered.
     asked: Vec<(Time, bool)>,
     answered: Vec<(bool, Span)>,
+    /// Where writes are announced together, at the end of a turn: those that are not yet, and those that are, by the client that
+    /// stands for all of them.
+    together: Option<Vec<(ClientId, Lsn)>>,
+    announced: Vec<(ClientId, Vec<ClientId>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,8 @@ impl Driver {
             later: Vec::new(),
             asked: Vec::new(),
             answered: Vec::new(),
+            together: None,
+            announced: Vec::new(),
         }
     }
 
@@ -69,7 +75,16 @@ impl Driver {
             self.effects();
             self.core.handle(self.now, Input::Tick);
             self.effects();
+            self.announce();
         }
+    }
+
+    fn announce(&mut self) {
+        let all = self.together.as_mut().map(std::mem::take).unwrap_or_default();
+        let Some(&(client, lsn)) = all.last() else { return };
+        self.announced.push((client, all.into_iter().map(|(client, _)| client).collect()));
+        self.core.handle(self.now, Input::Respond { client, lsn, wrote: true });
+        self.effects();
     }
 
     fn complete(&mut self) {
@@ -101,8 +116,12 @@ impl Driver {
                 Effect::Fetch { unit } => after(4, Later::Fetched(unit)),
                 Effect::Destage { batch, .. } => after(9, Later::Destaged(batch)),
                 Effect::Send { client } => {
-                    let (at, writes) = self.asked[client.0 as usize];
-                    self.answered.push((writes, self.now.since(at)));
+                    let of_all = self.announced.iter().position(|(first, _)| *first == client);
+                    let all = of_all.map(|place| self.announced.remove(place).1);
+                    for client in all.unwrap_or_else(|| vec![client]) {
+                        let (at, writes) = self.asked[client.0 as usize];
+                        self.answered.push((writes, self.now.since(at)));
+                    }
                 }
                 Effect::Evict { unit } => {
                     let identity = 99 + u64::from(unit.0);
@@ -126,8 +145,10 @@ impl Driver {
         let units = &[(unit, BLOCK)];
         self.core
             .handle(self.now, Input::Write { domain, units, bytes, journal_bytes: bytes, access });
-        if access == Access::Back {
-            self.core.handle(self.now, Input::Respond { client, lsn, wrote: true });
+        match &mut self.together {
+            _ if access != Access::Back => {}
+            Some(together) => together.push((client, lsn)),
+            None => self.core.handle(self.now, Input::Respond { client, lsn, wrote: true }),
         }
     }
 }
@@ -411,17 +432,49 @@ fn of_a_volume_only_the_bytes_of_writes_count_against_the_dirty_limit() {
     assert!(volume > rows + rows / 4, "{volume} {rows}");
 }
 
+/// Clients that wait for their answers send no more: where some had to, the waits do not pile up.
+#[test]
+fn no_more_requests_wait_than_did_where_a_limit_held_them_back() {
+    let tight = |policy: &Policy| {
+        let mut policy = policy.clone();
+        policy.at_limit = destage_core::AtLimit::Block;
+        (policy.limits.dirty_bytes_max, policy.limits.dirty_bytes_low) = (1 << 16, 1 << 15);
+        policy
+    };
+    let slow = |mut load: Load| {
+        load.destages.iter_mut().for_each(|batch| batch.took = Span::from_millis(200));
+        load
+    };
+    let free = slow(load(policy()).0);
+    assert_eq!(free.clients(), None, "no limit was met");
+    let open = what_if(&free, tight).unwrap();
+    let mut waited = slow(load(tight(&policy())).0);
+    assert!(waited.clients().expect("a limit was met") > 1);
+    waited.waiting_max = 4;
+    let closed = what_if(&waited, tight).unwrap();
+    let (open, closed) = (open.writes.mean, closed.writes.mean);
+    assert!(closed > 0.0 && closed < open / 4.0, "{closed} {open}");
+}
+
 #[test]
 fn the_times_of_requests_are_found_in_a_recording() {
+    for is_together in [false, true] {
+        times_are_found(is_together);
+    }
+}
+
+fn times_are_found(is_together: bool) {
     let folder = tempfile::tempdir().unwrap();
     let settings = RecordSettings { path: folder.path().join("run"), bytes_max: 1 << 30 };
     let mut driver = Driver::new(policy(), Some(&settings));
+    driver.together = is_together.then(Vec::new);
     driver.run(3_000, 100);
     let answered = std::mem::take(&mut driver.answered);
     drop(driver);
     let path = list(&settings.path).unwrap().remove(0);
     let part = Part::read(std::fs::read(path).unwrap(), VERSION).unwrap();
     let mut watched: (Load, (Tally, Answers)) = Default::default();
+    watched.1.1.note_subject(if is_together { "serve" } else { "block v" });
     replay(&part, &mut watched).unwrap();
     let (load, (tally, answers)) = watched;
     let run = answers.run(load.policy(), &tally).expect("there was one");

@@ -63,6 +63,7 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         last = Some((begin.run, begin.part));
         is_volume = begin.subject.starts_with("block");
         watched.0.note_subject(&begin.subject);
+        watched.1.1.note_subject(&begin.subject);
         replay(&part, &mut watched).map_err(|error: ReplayError| wrong(error.to_string()))?;
     }
     let (load, (tally, answers)) = watched;
