@@ -1,6 +1,6 @@
 //! How long the requests of a recorded run took, as its core saw it.
 
-use super::{Load, Observer, Tally};
+use super::{Load, Observer, Tally, is_of_rows};
 use crate::machine::{Gathered, Latency};
 use destage_core::{
     Access, ClientId, Core, Effect, Input, Intent, Lsn, Policy, RequestId, Time, UnitId,
@@ -36,7 +36,7 @@ pub struct Answers {
     /// The write that was executed by the last effect, and the units that it has written.
     writing: Option<Asked>,
     written: Vec<UnitId>,
-    /// Writes that were not announced at once, by their group; of volumes there are none.
+    /// Of rows: writes that were not announced at once, by their group.
     unannounced: VecDeque<(Lsn, Asked)>,
     announces_together: bool,
     /// Reads that were executed, and when.
@@ -62,7 +62,7 @@ const UNANSWERED_PERCENT: u64 = 5;
 impl Answers {
     /// What the recording is of, as its parts say.
     pub fn note_subject(&mut self, subject: &str) {
-        self.announces_together = !subject.starts_with("block");
+        self.announces_together = is_of_rows(subject);
     }
 
     /// The run, with what else is known of it; `None` if nothing was recorded.

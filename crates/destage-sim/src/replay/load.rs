@@ -1,6 +1,6 @@
 //! What clients asked for in a recording, apart from what the policy made of it.
 
-use super::Observer;
+use super::{Observer, is_of_volume};
 use destage_core::{
     Access, BatchId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId, Span,
     Time, UnitId, WaitFor,
@@ -116,7 +116,7 @@ impl Load {
 
     /// What the recording is of, as its parts say: volumes count what is dirty in another way than rows.
     pub fn note_subject(&mut self, subject: &str) {
-        self.counts_writes_only = subject.starts_with("block");
+        self.counts_writes_only = is_of_volume(subject);
     }
 
     fn item(&mut self, unit: UnitId, core: &Core) -> u32 {

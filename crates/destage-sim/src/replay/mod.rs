@@ -44,6 +44,16 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
+/// Whether a recording is of a volume, by its subject.
+pub fn is_of_volume(subject: &str) -> bool {
+    subject.starts_with("block")
+}
+
+/// Whether it is of rows.
+fn is_of_rows(subject: &str) -> bool {
+    subject == "serve"
+}
+
 /// What a replay of one part came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {

@@ -2,7 +2,7 @@
 
 use super::{Format, Raw, TraceError};
 use crate::machine::Devices;
-use crate::replay::{Answers, Load, RecordedRun, ReplayError, Tally, replay};
+use crate::replay::{Answers, Load, RecordedRun, ReplayError, Tally, is_of_volume, replay};
 use destage_record::{Part, list};
 use std::fs::File;
 use std::io::Read;
@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
             watched = Default::default();
         }
         last = Some((begin.run, begin.part));
-        is_volume = begin.subject.starts_with("block");
+        is_volume = is_of_volume(&begin.subject);
         watched.0.note_subject(&begin.subject);
         watched.1.1.note_subject(&begin.subject);
         replay(&part, &mut watched).map_err(|error: ReplayError| wrong(error.to_string()))?;

@@ -216,7 +216,7 @@ fn simulated(load: &Load, doing: &str, policy: impl Fn(&Policy) -> Policy) -> Op
 
 /// Whether the newest run was one of a volume.
 fn parts_are_volumes(parts: &[PartReport]) -> bool {
-    parts.last().is_some_and(|part| part.subject.starts_with("block"))
+    parts.last().is_some_and(|part| destage_sim::replay::is_of_volume(&part.subject))
 }
 
 /// How far the replay is in its file, bytes.
