@@ -2,9 +2,11 @@
 
 use crate::codec::{SCRIPT, Wire};
 use crate::place::Places;
+use crate::plain::Plain;
 use destage_replicas::{Address, Connection as Who, Reply, Request, RunId};
-use redis::{Connection, ConnectionLike, ErrorKind, RedisError, Value};
+use redis::{Connection, ConnectionAddr, ConnectionLike, ErrorKind, RedisError, Value};
 use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// The oldest version that will do.
@@ -41,10 +43,36 @@ impl From<RedisError> for Trouble {
 
 /// A connection.
 pub struct Link {
-    connection: Connection,
+    transport: Transport,
     wire: Wire,
     sha: String,
     who: Who,
+}
+
+enum Transport {
+    Plain(Plain),
+    Encrypted(Box<Connection>),
+}
+
+impl Transport {
+    fn open(places: &Places, address: &Address, patience: Duration) -> Result<Self, Trouble> {
+        let client = places.client(address).map_err(|error| Trouble::Unfit(error.to_string()))?;
+        let info = client.get_connection_info();
+        if matches!(info.addr(), ConnectionAddr::Tcp(..)) {
+            return Ok(Self::Plain(Plain::open(info, patience)?));
+        }
+        let connection = client.get_connection_with_timeout(patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        connection.set_write_timeout(Some(patience))?;
+        Ok(Self::Encrypted(Box::new(connection)))
+    }
+
+    fn waiting(&mut self) -> &mut dyn ConnectionLike {
+        match self {
+            Self::Plain(plain) => plain,
+            Self::Encrypted(connection) => &mut **connection,
+        }
+    }
 }
 
 impl Link {
@@ -58,13 +86,11 @@ impl Link {
         wire: Wire,
         patience: Duration,
     ) -> Result<Self, Trouble> {
-        let client = places.client(address).map_err(|error| Trouble::Unfit(error.to_string()))?;
-        let mut connection = client.get_connection_with_timeout(patience)?;
-        connection.set_read_timeout(Some(patience))?;
-        connection.set_write_timeout(Some(patience))?;
-        let who = look(&mut connection)?;
-        let sha: String = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(&mut connection)?;
-        Ok(Self { connection, wire, sha, who })
+        let mut transport = Transport::open(places, address, patience)?;
+        let connection = transport.waiting();
+        let who = look(connection)?;
+        let sha: String = redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(connection)?;
+        Ok(Self { transport, wire, sha, who })
     }
 
     /// Who is there.
@@ -77,12 +103,63 @@ impl Link {
     /// # Errors
     /// The connection is of no use any more; each request may have been carried out, or not.
     pub fn ask(&mut self, requests: &[Request]) -> Result<Vec<Reply>, Trouble> {
-        let mut bytes = Vec::new();
-        for request in requests {
-            bytes.extend(self.wire.pack(&self.sha, request).get_packed_command());
-        }
-        let values = self.connection.req_packed_commands(&bytes, 0, requests.len())?;
+        let bytes: Vec<u8> = requests.iter().flat_map(|request| self.pack(request)).collect();
+        let values = self.transport.waiting().req_packed_commands(&bytes, 0, requests.len())?;
         values.into_iter().map(reply).collect()
+    }
+
+    /// The descriptor, where requests can be sent and answers read without waiting.
+    pub(crate) fn watched(&self) -> Option<BorrowedFd<'_>> {
+        match &self.transport {
+            Transport::Plain(plain) => Some(plain.as_fd()),
+            Transport::Encrypted(_) => None,
+        }
+    }
+
+    /// From now on nothing waits for the server: no [`Link::ask`].
+    pub(crate) fn stop_waiting(&mut self) -> Result<(), Trouble> {
+        Ok(self.plain()?.stop_waiting().map_err(RedisError::from)?)
+    }
+
+    /// Sends a request behind others, as far as the socket takes it now.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub(crate) fn send(&mut self, request: &Request) -> Result<(), Trouble> {
+        let bytes = self.pack(request);
+        Ok(self.plain()?.send(&bytes).map_err(RedisError::from)?)
+    }
+
+    /// Sends what the socket did not take.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub(crate) fn send_rest(&mut self) -> Result<(), Trouble> {
+        Ok(self.plain()?.send_rest().map_err(RedisError::from)?)
+    }
+
+    /// The answer to the oldest request that has none, if it has arrived.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub(crate) fn next(&mut self) -> Result<Option<Reply>, Trouble> {
+        self.plain()?.next()?.map(reply).transpose()
+    }
+
+    /// Whether anything has gone either way since this was last asked.
+    pub(crate) fn has_moved(&mut self) -> bool {
+        self.plain().is_ok_and(Plain::has_moved)
+    }
+
+    fn pack(&self, request: &Request) -> Vec<u8> {
+        self.wire.pack(&self.sha, request).get_packed_command()
+    }
+
+    fn plain(&mut self) -> Result<&mut Plain, Trouble> {
+        match &mut self.transport {
+            Transport::Plain(plain) => Ok(plain),
+            Transport::Encrypted(_) => Err(Trouble::Unreachable("it is waited for".into())),
+        }
     }
 }
 
@@ -101,7 +178,7 @@ fn reply(value: Value) -> Result<Reply, Trouble> {
     }
 }
 
-fn look(connection: &mut Connection) -> Result<Who, Trouble> {
+fn look(connection: &mut dyn ConnectionLike) -> Result<Who, Trouble> {
     let info: String = redis::cmd("INFO").arg("everything").query(connection)?;
     let info: HashMap<&str, &str> =
         info.lines().filter_map(|line| line.trim_end().split_once(':')).collect();

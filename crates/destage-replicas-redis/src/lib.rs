@@ -4,8 +4,10 @@
 
 mod codec;
 mod connect;
+mod line;
 mod live;
 mod place;
+mod plain;
 
 pub use codec::{SCRIPT, Wire};
 pub use connect::{Link, Trouble};

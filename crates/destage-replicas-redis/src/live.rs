@@ -1,7 +1,9 @@
-//! The log, live: one thread for each server, and the owner behind a lock that is held only while it decides.
+//! The log, live: the owner behind a lock, and a thread for each server, which connects and asks. Whoever serves may send
+//! and read itself: an append then wakes no thread, and neither does its answer.
 
 use crate::codec::Wire;
 use crate::connect::{Link, Trouble};
+use crate::line::Lines;
 use crate::place::{PlaceError, Places};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use destage_core::{Span, Time};
@@ -11,6 +13,8 @@ use destage_replicas::{
 };
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -119,6 +123,8 @@ struct Shared {
 struct Inner {
     owner: Owner,
     queues: HashMap<Address, Sender<Request>>,
+    /// Connections that no thread waits for.
+    lines: Lines,
     troubles: HashMap<Address, Trouble>,
     said: Said,
     /// Since when entries, and answers, lack servers.
@@ -162,6 +168,7 @@ impl Replicas {
             inner: Mutex::new(Inner {
                 owner,
                 queues: HashMap::new(),
+                lines: Lines::default(),
                 troubles: HashMap::new(),
                 said,
                 lacking,
@@ -179,6 +186,8 @@ impl Replicas {
         spawn("replicas", move || {
             while !ticking.is_over.load(Ordering::Acquire) {
                 ticking.tell(Owner::tick);
+                // Whoever serves may be busy for longer than a lease.
+                ticking.read_all();
                 thread::sleep(every);
             }
         });
@@ -195,6 +204,24 @@ impl Replicas {
         if let (Some(listener), said) = said {
             listener(&said);
         }
+    }
+
+    /// From now on whoever calls this sends and reads itself, so that no thread is woken for an append. Connections by TLS and
+    /// what is not connected stay with their threads. `watch` is told each descriptor that may become readable or writable,
+    /// with a number; when it does, [`Replicas::read`] is to be called.
+    pub fn attend(&self, watch: impl Fn(BorrowedFd<'_>, usize) -> io::Result<()> + Send + 'static) {
+        self.shared.lock().lines.attend(Box::new(watch));
+    }
+
+    /// Takes note of what has arrived on the connection of this number. Whether the log stands otherwise since; who listens is
+    /// not told of it.
+    pub fn read(&self, number: usize) -> bool {
+        self.shared.read(number)
+    }
+
+    /// The same for all connections.
+    pub fn read_all(&self) {
+        self.shared.read_all();
     }
 
     /// How the log stands.
@@ -335,7 +362,9 @@ impl Drop for Replicas {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         // Without their senders, the servers' threads end.
-        self.shared.lock().queues.clear();
+        let mut inner = self.shared.lock();
+        inner.queues.clear();
+        inner.lines.clear();
     }
 }
 
@@ -354,8 +383,46 @@ impl Shared {
     fn tell<R>(self: &Arc<Self>, what: impl FnOnce(&mut Owner, Time) -> R) -> R {
         let mut inner = self.lock();
         let result = what(&mut inner.owner, now());
-        self.meet(&mut inner);
+        self.carry_on(inner);
+        result
+    }
+
+    /// Tells the owner what has arrived on all connections that no thread waits for.
+    fn read_all(self: &Arc<Self>) {
+        let mut inner = self.lock();
+        if inner.lines.is_empty() {
+            return;
+        }
+        let Inner { owner, lines, .. } = &mut *inner;
+        lines.read_all(PATIENCE, |address, reply| owner.replied(now(), address, reply));
+        self.carry_on(inner);
+    }
+
+    /// The same for one of them, without telling who listens; whether there is something to be told.
+    fn read(self: &Arc<Self>, number: usize) -> bool {
+        let mut inner = self.lock();
+        let Inner { owner, lines, .. } = &mut *inner;
+        lines.read(number, |address, reply| owner.replied(now(), address, reply));
+        self.follow(&mut inner)
+    }
+
+    /// Does what follows, and tells who listens.
+    fn carry_on(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
+        if !self.follow(&mut inner) {
+            return;
+        }
+        let (listener, said) = (inner.listener.clone(), inner.said.clone());
+        drop(inner);
+        if let Some(listener) = listener {
+            listener(&said);
+        }
+    }
+
+    /// Sends what the owner asks; whether the log stands otherwise since, in a way that is news to whoever appends.
+    fn follow(self: &Arc<Self>, inner: &mut Inner) -> bool {
+        self.meet(inner);
         while let Some((to, request)) = inner.owner.poll_request() {
+            let Err(request) = inner.lines.send(&to, request) else { continue };
             if let Some(queue) = inner.queues.get(&to) {
                 // A thread that has ended says that its server is gone.
                 let _ = queue.send(request);
@@ -364,24 +431,16 @@ impl Shared {
         self.answers_from.store(inner.owner.answers_from().0, Ordering::Release);
         let until = inner.owner.answers_until().unwrap_or_default();
         self.answers_until.store(until.0, Ordering::Release);
-        let Inner { owner, lacking, lacking_min, .. } = &mut *inner;
+        let Inner { owner, lacking, lacking_min, .. } = inner;
         let said = said(owner, lacking, *lacking_min);
         if said == inner.said {
-            return result;
+            return false;
         }
         // Whoever appends knows of the entry.
         let is_news = Said { last: said.last, ..inner.said.clone() } != said;
-        inner.said = said.clone();
+        inner.said = said;
         self.changed.notify_all();
-        if !is_news {
-            return result;
-        }
-        let listener = inner.listener.clone();
-        drop(inner);
-        if let Some(listener) = listener {
-            listener(&said);
-        }
-        result
+        is_news
     }
 
     /// A thread for each server that has none.
@@ -394,23 +453,24 @@ impl Shared {
             if inner.queues.contains_key(&address) {
                 continue;
             }
+            let number = inner.queues.len();
             let (sender, requests) = unbounded();
             inner.queues.insert(address.clone(), sender);
             let shared = self.clone();
-            spawn("replica", move || shared.serve(&address, &requests));
+            spawn("replica", move || shared.serve(&address, number, &requests));
         }
     }
 
     /// A server's thread: connected as long as it can be.
-    fn serve(self: &Arc<Self>, address: &Address, requests: &Receiver<Request>) {
+    fn serve(self: &Arc<Self>, address: &Address, number: usize, requests: &Receiver<Request>) {
         let mut again = AGAIN_MIN;
         while !self.is_over.load(Ordering::Acquire) {
             let places = self.places.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let trouble = match Link::open(&places, address, self.wire.clone(), PATIENCE) {
-                Ok(mut link) => match self.connected(address, link.who()) {
+                Ok(link) => match self.connected(address, link.who()) {
                     Ok(()) => {
                         again = AGAIN_MIN;
-                        let ended = self.run(address, requests, &mut link);
+                        let ended = self.run(address, number, requests, link);
                         self.tell(|owner, now| owner.disconnected(now, address));
                         while requests.try_recv().is_ok() {}
                         ended
@@ -441,14 +501,29 @@ impl Shared {
         Ok(())
     }
 
-    /// Carries out requests until the connection ends, or nobody is there any more.
+    /// Carries out requests until the connection ends, or nobody is there any more; or waits for its end, if somebody else
+    /// attends to it.
     fn run(
         self: &Arc<Self>,
         address: &Address,
+        number: usize,
         requests: &Receiver<Request>,
-        link: &mut Link,
+        mut link: Link,
     ) -> Option<Trouble> {
         loop {
+            {
+                // Requests are sent under this lock, so none can come in between.
+                let mut inner = self.lock();
+                if requests.is_empty() {
+                    match inner.lines.take(address, number, link) {
+                        Ok(ended) => {
+                            drop(inner);
+                            return ended.recv().ok();
+                        }
+                        Err(same) => link = *same,
+                    }
+                }
+            }
             let mut together = match requests.recv_timeout(PATIENCE) {
                 Ok(request) => vec![request],
                 Err(RecvTimeoutError::Timeout) => continue,

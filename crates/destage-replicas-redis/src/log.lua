@@ -59,14 +59,15 @@ end
 if asked == 'read' then
   if ARGV[2] ~= '' and ARGV[2] ~= promise then return fenced() end
   local from, bytes_max = math.max(tonumber(ARGV[3]), base), tonumber(ARGV[4])
-  local answer, bytes, index = view('entries'), 0, from - base
+  -- The first one shows that both logs are the same up to there, and would be all for ever if it were large.
+  local answer, bytes, index = view('entries'), nil, from - base
   table.insert(answer, whole(from))
   while true do
     local part = redis.call('LRANGE', list, index, index + 31)
     for _, entry in ipairs(part) do
-      local is_first = bytes == 0
-      bytes = bytes + math.max(#entry - 16, 1)
-      if not is_first and bytes > bytes_max then return answer end
+      local is_counted, is_first = bytes ~= nil, bytes == 0
+      bytes = is_counted and bytes + math.max(#entry - 16, 1) or 0
+      if is_counted and not is_first and bytes > bytes_max then return answer end
       table.insert(answer, entry)
     end
     if #part < 32 then return answer end

@@ -1,8 +1,11 @@
 //! The log on real servers: founded, appended to, taken over, its servers changed.
 
-use destage_replicas::Stage;
+use destage_replicas::{Position, Stage};
 use destage_replicas_redis::{LogSettings, Places, Replicas};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -134,4 +137,81 @@ fn one_server_with_two_names_is_one_copy() {
     let log = start(&servers, 2);
     write(&log, "a");
     assert!(log.servers().iter().all(|report| report.trouble.is_none()));
+}
+
+/// Whoever serves, and attends to the servers itself.
+struct Attendant {
+    poll: Poll,
+    events: Events,
+    /// Answers were news so often.
+    news: usize,
+}
+
+impl Attendant {
+    fn begin(log: &Replicas) -> Self {
+        let poll = Poll::new().expect("the system polls");
+        let registry = poll.registry().try_clone().expect("a registry");
+        log.attend(move |descriptor, number| {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            registry.register(&mut SourceFd(&descriptor.as_raw_fd()), Token(number), interest)
+        });
+        Self { poll, events: Events::with_capacity(16), news: 0 }
+    }
+
+    fn serve_until(&mut self, log: &Replicas, is_it: impl Fn(&Replicas) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_it(log) {
+            assert!(Instant::now() < until, "{:?} {:?}", log.said(), log.servers());
+            let polled = self.poll.poll(&mut self.events, Some(Duration::from_millis(20)));
+            polled.expect("the system polls");
+            for event in &self.events {
+                self.news += usize::from(log.read(event.token().0));
+            }
+        }
+    }
+
+    fn write(&mut self, log: &Replicas, payload: Vec<u8>) -> Position {
+        let payload: destage_replicas::Payload = payload.into();
+        let mut at = None;
+        self.serve_until(log, |log| log.said().stage == Stage::Open);
+        while at.is_none() {
+            at = log.append(payload.clone());
+        }
+        let at = at.expect("it is there");
+        self.serve_until(log, |log| log.said().committed >= at);
+        at
+    }
+}
+
+#[test]
+fn whoever_serves_reads_the_answers_itself() {
+    let mut servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let log = start(&servers, 1);
+    write(&log, "before");
+    let mut attendant = Attendant::begin(&log);
+    for number in 0..300_u32 {
+        attendant.write(&log, number.to_string().into_bytes());
+    }
+    assert!(attendant.news >= 250, "others have told of {} of 300", 300 - attendant.news);
+    // More than a socket takes at once, and more answers than one.
+    let sizes = [3 << 20, 1, 900_000, 5];
+    let at = sizes.map(|size| log.append(vec![7; size].into()).expect("it is open"));
+    attendant.serve_until(&log, |log| log.said().committed >= at[3]);
+    // A server that goes is noticed by its connection, and the others suffice.
+    drop(servers.remove(0));
+    attendant.write(&log, b"with two".to_vec());
+    let is_gone = |log: &Replicas| log.servers().iter().any(|server| server.trouble.is_some());
+    attendant.serve_until(&log, is_gone);
+    // Nobody attends for longer than a lease: the log stays owned, and what is written is committed.
+    drop(attendant);
+    for _ in 0..5 {
+        write(&log, "alone");
+    }
+    assert!(log.may_answer());
+    let held = held(&log);
+    assert_eq!((held.len(), &*held[0], &*held[310]), (311, "before", "alone"));
+    drop(log);
+    let next = start(&servers, 2);
+    await_open(&next);
+    assert_eq!(self::held(&next).len(), 311);
 }

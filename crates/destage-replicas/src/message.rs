@@ -61,7 +61,7 @@ pub enum Request {
         epoch: Option<Epoch>,
         /// From here on.
         from: Position,
-        /// Most bytes, unless the first entry has more.
+        /// Most bytes besides the first entry. The one after that comes however large it is.
         bytes_max: usize,
     },
     /// The owner of this epoch has ended in order.

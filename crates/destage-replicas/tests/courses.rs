@@ -95,10 +95,12 @@ impl World {
     /// Everything that an owner asks is carried out and answered.
     fn pump(&mut self, owner: &mut Owner, now: Time) {
         owner.tick(now);
-        while let Some((to, request)) = owner.poll_request() {
+        for _ in 0..1_000 {
+            let Some((to, request)) = owner.poll_request() else { return };
             let reply = self.handle(&to, &request);
             owner.replied(now, &to, reply);
         }
+        panic!("it asks without end: {:?}", owner.stage());
     }
 
     /// Everything that an owner asks is carried out; the answers are under way.
@@ -185,6 +187,26 @@ fn what_a_standby_has_followed_does_not_outlive_the_log() {
 #[test]
 fn a_standby_that_takes_what_it_has_followed_for_the_log_is_caught() {
     assert!(!next_log_is_kept(Controls { trusts_followed: true, ..Controls::default() }));
+}
+
+#[test]
+fn a_log_is_read_however_large_its_entries_are() {
+    let mut world = World::new(3, Controls::default());
+    let mut old = world.owner(1, 2);
+    world.connect(&mut old, Time(0), &[0, 1, 2]);
+    world.pump(&mut old, Time(0));
+    // Most are more than is read at once.
+    let sizes = [300, 1, 101, 400, 500, 99, 2, 1];
+    let last = sizes.map(|size| append(&mut old, 10, &vec![7; size]))[sizes.len() - 1];
+    world.pump(&mut old, Time(10));
+    assert!(old.committed() >= last);
+    let mut next = world.owner(2, 2);
+    world.connect(&mut next, Time(20), &[1, 2]);
+    // First it follows, then it takes over.
+    (1..=40).for_each(|step| world.pump(&mut next, Time(20 + step * EVERY)));
+    assert!(next.is_open() && next.last() > last, "{:?}", next.stage());
+    let found: Vec<usize> = next.entries().map(|(_, entry)| entry.payload.len()).collect();
+    assert!(found.windows(sizes.len()).any(|found| found == sizes), "{found:?}");
 }
 
 /// Whether two owners answer at the same time, after one that takes over at once has met another one that does.

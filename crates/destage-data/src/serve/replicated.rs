@@ -15,6 +15,7 @@ use destage_replicas::{Position, Refusal, Stage};
 use destage_replicas_redis::{LogSettings, Reach, Replicas, Said, ServerReport, Trouble};
 use destage_runtime::{exit, human};
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -439,6 +440,24 @@ impl Replicated {
     /// Tells the server of each change from now on.
     pub(super) fn tell(&self, outbox: Outbox) {
         self.log.listen(move |_| outbox.send(Event::Replicated));
+    }
+
+    /// From now on the server's thread sends to the log's servers and reads their answers: [`Replicas::attend`].
+    pub(super) fn attend(
+        &self,
+        watch: impl Fn(BorrowedFd<'_>, usize) -> std::io::Result<()> + Send + 'static,
+    ) {
+        self.log.attend(watch);
+    }
+
+    /// Something has arrived from the log's server of this number; whether the log stands otherwise since.
+    pub(super) fn read(&self, server: usize) -> bool {
+        self.log.read(server)
+    }
+
+    /// The same for all servers. News is told as an event.
+    pub(super) fn read_all(&self) {
+        self.log.read_all();
     }
 
     /// Whether this process still owns the log, after it has claimed the origin.

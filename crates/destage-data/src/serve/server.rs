@@ -36,6 +36,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,10 @@ const OUTPUT_KEPT_BYTES: usize = 64 << 10;
 
 /// Durable writes of the journal, in a poll's events.
 const JOURNAL: Token = Token(usize::MAX - 2);
+/// The first of the log's servers; the others count down from it.
+const LOG: Token = Token(usize::MAX - 3);
+/// Clients count up, and are fewer than this.
+const LOG_LAST: Token = Token(u32::MAX as usize + 1);
 
 /// Where the server runs.
 pub(super) enum Host {
@@ -201,6 +206,14 @@ impl Server {
             let watched = registry.register(&mut SourceFd(&ring), JOURNAL, Interest::READABLE);
             watched.map_err(internal)?;
         }
+        if let Some(log) = syncer.log() {
+            let registry = shell.registry().try_clone().map_err(internal)?;
+            log.attend(move |descriptor, server| {
+                let interest = Interest::READABLE | Interest::WRITABLE;
+                let token = Token(LOG.0 - server);
+                registry.register(&mut SourceFd(&descriptor.as_raw_fd()), token, interest)
+            });
+        }
         let server = Self {
             claims,
             whose,
@@ -325,6 +338,7 @@ impl Server {
             match event.token() {
                 LISTENER => self.accept(),
                 WAKER | JOURNAL => {}
+                token if (LOG_LAST..=LOG).contains(&token) => self.read_log(LOG.0 - token.0),
                 Token(index) => {
                     let client = ClientId(index as u32);
                     if event.is_writable() {
@@ -345,6 +359,13 @@ impl Server {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes note of what has arrived from a server of the log.
+    fn read_log(&mut self, server: usize) {
+        if self.syncer.log().is_some_and(|log| log.read(server)) {
+            self.event(Event::Replicated);
         }
     }
 

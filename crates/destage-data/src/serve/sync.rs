@@ -198,6 +198,11 @@ impl Syncer {
         self.tell(engine, now);
     }
 
+    /// The log on other servers, if there is one.
+    pub(super) fn log(&self) -> Option<&Replicated> {
+        self.replicated.as_ref()
+    }
+
     /// The replicated log stands otherwise than before: how it ended, if it has.
     pub(super) fn replicated(&mut self, engine: &mut Engine, now: Time) -> Option<ServeError> {
         let replicated = self.replicated.as_mut()?;

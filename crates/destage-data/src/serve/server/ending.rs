@@ -91,7 +91,11 @@ impl Server {
             if missing == 0 || limit.is_zero() {
                 return missing;
             }
-            let Ok(event) = self.shell.await_event(limit) else { return missing };
+            // What the log's servers answer comes without an event.
+            if let Some(log) = self.syncer.log() {
+                log.read_all();
+            }
+            let Ok(event) = self.shell.await_event(limit.min(WRITE_WAIT)) else { continue };
             let now = self.now();
             if matches!(event, Event::Replicated)
                 && let Some(error) = self.syncer.replicated(&mut self.engine, now)
