@@ -146,7 +146,7 @@ impl Link {
         self.plain()?.next()?.map(reply).transpose()
     }
 
-    /// Whether anything has gone either way since this was last asked.
+    /// Whether the server has done anything since this was last asked.
     pub(crate) fn has_moved(&mut self) -> bool {
         self.plain().is_ok_and(Plain::has_moved)
     }

@@ -38,7 +38,7 @@ impl Lines {
     /// Takes a connection without requests under way over. What comes back tells how it ends.
     ///
     /// # Errors
-    /// Nobody attends such a connection.
+    /// Nobody attends such a connection, or it cannot be watched.
     pub(crate) fn take(
         &mut self,
         address: &Address,
@@ -48,10 +48,12 @@ impl Lines {
         let (Some(watch), Some(descriptor)) = (&self.watch, link.watched()) else {
             return Err(Box::new(link));
         };
+        if let Err(error) = watch(descriptor, number) {
+            tracing::debug!(%error, "a connection to a server of the log cannot be watched");
+            return Err(Box::new(link));
+        }
         let (ended, told) = bounded(1);
-        let watched = watch(descriptor, number);
-        let watched = watched.map_err(|error| Trouble::Unreachable(error.to_string()));
-        match watched.and_then(|()| link.stop_waiting()) {
+        match link.stop_waiting() {
             Ok(()) => {
                 let (address, still_since) = (address.clone(), Instant::now());
                 self.open.push(Line { address, number, link, asked: 0, still_since, ended });
@@ -67,6 +69,11 @@ impl Lines {
         self.open.is_empty()
     }
 
+    /// Whether every request has been answered.
+    pub(crate) fn are_answered(&self) -> bool {
+        self.open.iter().all(|line| line.asked == 0)
+    }
+
     /// Sends a request, if there is such a connection.
     ///
     /// # Errors
@@ -75,6 +82,9 @@ impl Lines {
         let Some(line) = self.open.iter_mut().find(|line| line.address == *to) else {
             return Err(request);
         };
+        if line.asked == 0 {
+            line.still_since = Instant::now();
+        }
         line.asked += 1;
         let sent = line.link.send(&request);
         let address = to.clone();
@@ -141,9 +151,9 @@ impl Line {
     }
 
     fn check(&mut self, patience: Duration) -> Result<(), Trouble> {
-        if self.link.has_moved() || self.asked == 0 {
+        if self.link.has_moved() {
             self.still_since = Instant::now();
-        } else if self.still_since.elapsed() > patience {
+        } else if self.asked > 0 && self.still_since.elapsed() > patience {
             return Err(Trouble::Unreachable("it does not answer".into()));
         }
         Ok(())

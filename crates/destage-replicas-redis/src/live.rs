@@ -351,7 +351,12 @@ impl Replicas {
     pub fn give_up(&self) {
         self.shared.tell(Owner::give_up);
         let until = Instant::now() + GIVE_UP;
-        while Instant::now() < until && !self.shared.lock().queues.values().all(Sender::is_empty) {
+        let is_heard = || {
+            self.shared.read_all();
+            let inner = self.shared.lock();
+            inner.queues.values().all(Sender::is_empty) && inner.lines.are_answered()
+        };
+        while Instant::now() < until && !is_heard() {
             thread::sleep(TICK_MIN);
         }
         thread::sleep(TICK_MIN);

@@ -4,6 +4,7 @@ use redis::{
     Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, Parser, RedisError,
     RedisResult, Value,
 };
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,8 +15,8 @@ pub(crate) struct Plain {
     stream: TcpStream,
     parser: Parser,
     /// What the socket has not taken yet.
-    unsent: Vec<u8>,
-    /// Bytes have gone either way since it was last asked.
+    unsent: VecDeque<u8>,
+    /// Since this was last asked, something has come, or the socket has taken some of what it did not take at first.
     has_moved: bool,
 }
 
@@ -60,16 +61,18 @@ impl Plain {
     }
 
     fn new(stream: TcpStream) -> Self {
-        Self { stream, parser: Parser::new(), unsent: Vec::new(), has_moved: false }
+        Self { stream, parser: Parser::new(), unsent: VecDeque::new(), has_moved: false }
     }
 
     fn let_in(&mut self, auth: &Cmd) -> RedisResult<()> {
         auth.query(self).map_err(|error| {
-            if error.is_io_error() {
+            // Neither who cannot be understood nor who is busy has refused anything.
+            let text = error.to_string();
+            if error.code().is_none() || text.contains("max number of clients") {
                 return error;
             }
             let what = "the server refuses the password";
-            RedisError::from((ErrorKind::AuthenticationFailed, what, error.to_string()))
+            RedisError::from((ErrorKind::AuthenticationFailed, what, text))
         })
     }
 
@@ -80,24 +83,24 @@ impl Plain {
 
     /// Sends this behind whatever is not sent yet, as far as the socket takes it.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.unsent.is_empty() {
-            let sent = self.write(bytes)?;
-            self.unsent.extend_from_slice(&bytes[sent..]);
-            return Ok(());
-        }
-        self.unsent.extend_from_slice(bytes);
+        let sent = if self.unsent.is_empty() { self.write(bytes)? } else { 0 };
+        self.unsent.extend(&bytes[sent..]);
         self.send_rest()
     }
 
     /// Sends what the socket has not taken yet, as far as it takes it now.
     pub(crate) fn send_rest(&mut self) -> io::Result<()> {
-        if self.unsent.is_empty() {
-            return Ok(());
+        while !self.unsent.is_empty() {
+            let unsent = std::mem::take(&mut self.unsent);
+            let sent = self.write(unsent.as_slices().0);
+            self.unsent = unsent;
+            let sent = sent?;
+            if sent == 0 {
+                break;
+            }
+            self.unsent.drain(..sent);
+            self.has_moved = true;
         }
-        let unsent = std::mem::take(&mut self.unsent);
-        let sent = self.write(&unsent);
-        self.unsent = unsent;
-        self.unsent.drain(..sent?);
         Ok(())
     }
 
@@ -113,7 +116,6 @@ impl Plain {
                 Err(error) => return Err(error),
             }
         }
-        self.has_moved |= sent > 0;
         Ok(sent)
     }
 
@@ -125,7 +127,8 @@ impl Plain {
         }
     }
 
-    /// Whether any bytes have gone either way since this was last asked.
+    /// Whether the server does anything: something has come since this was last asked, or the socket has taken some of what it
+    /// did not take at first. What it takes at once may be on no way yet.
     pub(crate) fn has_moved(&mut self) -> bool {
         std::mem::take(&mut self.has_moved)
     }
@@ -228,6 +231,12 @@ mod tests {
             }
             assert_eq!(awaited(&mut plain), value);
         }
+        plain.has_moved();
+        plain.send(b"asked").unwrap();
+        assert!(!plain.has_moved(), "that it can be sent is no sign of life");
+        there.write_all(b"+OK\r\n").unwrap();
+        assert_eq!(awaited(&mut plain), Value::Okay);
+        assert!(plain.has_moved());
         drop(there);
         let until = Instant::now() + Duration::from_secs(10);
         while plain.next().is_ok() {
@@ -244,6 +253,9 @@ mod tests {
         plain.send(first).unwrap();
         plain.send(second).unwrap();
         assert!(!plain.unsent.is_empty(), "it is more than any socket holds");
+        plain.has_moved();
+        plain.send_rest().unwrap();
+        assert!(!plain.has_moved(), "nobody reads");
         let reader = thread::spawn(move || {
             let mut read = Vec::new();
             there.read_to_end(&mut read).unwrap();
@@ -252,6 +264,7 @@ mod tests {
         while !plain.unsent.is_empty() {
             plain.send_rest().unwrap();
         }
+        assert!(plain.has_moved());
         drop(plain);
         assert!(reader.join().unwrap() == bytes);
     }

@@ -56,7 +56,7 @@ const JOURNAL: Token = Token(usize::MAX - 2);
 /// The first of the log's servers; the others count down from it.
 const LOG: Token = Token(usize::MAX - 3);
 /// Clients count up, and are fewer than this.
-const LOG_LAST: Token = Token(u32::MAX as usize + 1);
+const LOG_LAST: Token = Token(usize::MAX / 2);
 
 /// Where the server runs.
 pub(super) enum Host {
@@ -83,6 +83,8 @@ pub(super) struct Server {
     sends: Vec<ClientId>,
     /// Clients whose answers wait until this process is sure that it owns the log.
     held: Vec<(ClientId, Time)>,
+    /// The log's servers have answered, and the log stands otherwise since.
+    log_news: bool,
     buffer: Box<[u8]>,
     clock: Arc<Clock>,
     engine: Engine,
@@ -227,6 +229,7 @@ impl Server {
             unread: Vec::new(),
             sends: Vec::new(),
             held: Vec::new(),
+            log_news: false,
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             clock,
             engine,
@@ -320,6 +323,7 @@ impl Server {
                 self.accept();
             }
             self.durably_written();
+            self.heed_log();
             self.watch_journal();
             self.read_unread();
             while let Some(event) = self.shell.next_event() {
@@ -338,7 +342,10 @@ impl Server {
             match event.token() {
                 LISTENER => self.accept(),
                 WAKER | JOURNAL => {}
-                token if (LOG_LAST..=LOG).contains(&token) => self.read_log(LOG.0 - token.0),
+                token if (LOG_LAST..=LOG).contains(&token) => {
+                    let log = self.syncer.log();
+                    self.log_news |= log.is_some_and(|log| log.read(LOG.0 - token.0));
+                }
                 Token(index) => {
                     let client = ClientId(index as u32);
                     if event.is_writable() {
@@ -362,9 +369,10 @@ impl Server {
         }
     }
 
-    /// Takes note of what has arrived from a server of the log.
-    fn read_log(&mut self, server: usize) {
-        if self.syncer.log().is_some_and(|log| log.read(server)) {
+    /// Takes note of what has arrived from the log's servers. Not among other events: it may close clients whose events would
+    /// then be taken for those of new ones.
+    fn heed_log(&mut self) {
+        if std::mem::take(&mut self.log_news) {
             self.event(Event::Replicated);
         }
     }
@@ -402,6 +410,7 @@ impl Server {
             }
         }
         self.answer();
+        self.heed_log();
     }
 
     fn now(&self) -> Time {

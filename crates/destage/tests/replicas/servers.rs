@@ -215,10 +215,14 @@ fn program_at((theirs, ours): Ends) -> Option<u32> {
     let line = table.lines().find(is_it)?;
     let socket = format!("socket:[{}]", line.split_whitespace().nth(9)?);
     let holds = |pid: &&u32| {
+        // The number of one that has ended may be that of another one's thread, which has the same files.
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let is_process = status.lines().any(|line| line == format!("Tgid:\t{pid}"));
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        files.into_iter().any(|file| {
+        let is_its = |file: std::fs::DirEntry| {
             std::fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == socket.as_str())
-        })
+        };
+        is_process && files.into_iter().any(is_its)
     };
     PROGRAMS.lock().expect("programs").iter().find(holds).copied()
 }

@@ -91,15 +91,13 @@ impl Server {
             if missing == 0 || limit.is_zero() {
                 return missing;
             }
-            // What the log's servers answer comes without an event.
+            // What the log's servers answer comes without an event, and others may have read it. Others' events are of no use.
+            let _ = self.shell.await_event(limit.min(WRITE_WAIT));
             if let Some(log) = self.syncer.log() {
                 log.read_all();
             }
-            let Ok(event) = self.shell.await_event(limit.min(WRITE_WAIT)) else { continue };
             let now = self.now();
-            if matches!(event, Event::Replicated)
-                && let Some(error) = self.syncer.replicated(&mut self.engine, now)
-            {
+            if let Some(error) = self.syncer.replicated(&mut self.engine, now) {
                 self.stopped.get_or_insert(error);
                 return missing;
             }
