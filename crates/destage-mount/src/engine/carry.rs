@@ -119,7 +119,7 @@ struct Carrier<'a> {
 impl Carrier<'_> {
     fn files(&mut self, plan: &Plan) -> Result<()> {
         let each = self.syncs_each(plan.files.len());
-        if self.lanes < 2 || plan.files.len() < LANE_FILES_MIN {
+        if self.is_one_lane(plan.files.len()) {
             self.lane(&plan.files, each)?;
         } else {
             let share = plan.files.len().div_ceil(self.lanes);
@@ -413,15 +413,39 @@ impl Carrier<'_> {
     fn look(&mut self, plan: &Plan) -> Result<()> {
         let lost: BTreeSet<Ino> =
             self.landed.conflicts.iter().map(|conflict| conflict.ino).collect();
-        for (&ino, key) in plan.touched.iter().filter(|(ino, _)| !lost.contains(*ino)) {
-            match self.origin.stat(key) {
-                Ok(stat) => self.landed.bases.push((ino, Base::of(&stat))),
-                // What is gone now needs no base.
-                Err(Errno::STALE | Errno::NOENT) => {}
-                Err(error) => return Err(error),
+        let touched: Vec<(Ino, &Key)> = plan
+            .touched
+            .iter()
+            .filter(|(ino, _)| !lost.contains(*ino))
+            .map(|(ino, key)| (*ino, key))
+            .collect();
+        let origin = self.origin;
+        let look = |files: &[(Ino, &Key)]| -> Result<Vec<(Ino, Base)>> {
+            let mut bases = Vec::with_capacity(files.len());
+            for &(ino, key) in files {
+                match origin.stat(key) {
+                    Ok(stat) => bases.push((ino, Base::of(&stat))),
+                    // What is gone now needs no base.
+                    Err(Errno::STALE | Errno::NOENT) => {}
+                    Err(error) => return Err(error),
+                }
             }
+            Ok(bases)
+        };
+        let looked = if self.is_one_lane(touched.len()) {
+            vec![look(&touched)]
+        } else {
+            lanes::each(touched.chunks(touched.len().div_ceil(self.lanes)), look)
+        };
+        for bases in looked {
+            self.landed.bases.extend(bases?);
         }
         Ok(())
+    }
+
+    /// Whether so many files are brought one after the other.
+    fn is_one_lane(&self, count: usize) -> bool {
+        self.lanes < 2 || count < LANE_FILES_MIN
     }
 }
 
