@@ -83,25 +83,38 @@ impl FileOrigin {
         })
     }
 
-    /// Makes a file of `size` bytes, all of them allocated, durably; nobody but its owner may read it.
+    /// Makes a file of `size` bytes, all of them allocated, durably; nobody but its owner may read it. It has its name once
+    /// it is whole: half a file, as a crash leaves it, would be taken for a damaged one. Until then it is beside that, with
+    /// [`UNFINISHED`] behind its name, where the next attempt finds it.
     ///
     /// # Errors
-    /// `Denied` if there is one already, or no space.
+    /// `Denied` if there is one already, if another process makes it, or without space.
     pub fn create(path: &Path, size: u64) -> Result<Self, OriginIoError> {
         let failed = |e: io::Error| OriginIoError::io(&format!("create {}", path.display()), &e);
+        let fresh = {
+            let mut name = path.as_os_str().to_owned();
+            name.push(UNFINISHED);
+            PathBuf::from(name)
+        };
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(failed)?;
-        let made = allocate(&file, size).and_then(|()| file.sync_all()).and_then(|()| {
-            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-            File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()
-        });
-        drop(file);
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = file.open(&fresh).map_err(failed)?;
+        lock(&file, &fresh)?;
+        // Whoever held the lock may have been making it.
+        let made = if path.exists() {
+            Err(io::ErrorKind::AlreadyExists.into())
+        } else {
+            let whole = file.set_len(0).and_then(|()| allocate(&file, size));
+            whole.and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&fresh, path))
+        };
         if let Err(error) = made {
-            // Half a file would be taken for a damaged one.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&fresh);
             return Err(failed(error));
         }
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let named = File::open(parent.unwrap_or_else(|| Path::new("."))).and_then(|f| f.sync_all());
+        named.map_err(failed)?;
+        drop(file);
         Self::open(path)
     }
 
@@ -416,6 +429,9 @@ pub(super) fn lock(file: &File, path: &Path) -> Result<(), OriginIoError> {
         }
     }
 }
+
+/// Behind the name of a file that is being made: nobody else calls one so.
+const UNFINISHED: &str = ".destage-unfinished";
 
 /// Space for all of it now, or an atomic group would find none when it matters.
 fn allocate(file: &File, size: u64) -> io::Result<()> {

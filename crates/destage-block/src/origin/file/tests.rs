@@ -186,6 +186,27 @@ fn a_created_file_is_private_whole_and_never_replaces_another_one() {
     assert!(refused.message.contains("create"), "{refused}");
     let nowhere = FileOrigin::create(&folder.path().join("absent/new"), 4_096).unwrap_err();
     assert_eq!(nowhere.kind, OriginIoErrorKind::Denied);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_file_that_was_being_created_at_a_crash_has_no_name_yet_and_is_created_anew() {
+    let folder = TempDir::new().unwrap();
+    let (path, fresh) = (folder.path().join("disk"), folder.path().join("disk.destage-unfinished"));
+    for left in [0, 10, 200_000] {
+        std::fs::write(&fresh, vec![7; left]).unwrap();
+        let held = File::open(&fresh).unwrap();
+        held.lock().unwrap();
+        let refused = FileOrigin::create(&path, 100_000).unwrap_err();
+        assert!(refused.message.contains("locked by another process"), "{refused}");
+        drop(held);
+        let origin = FileOrigin::create(&path, 100_000).unwrap();
+        let mut bytes = vec![1; 100_000];
+        origin.read(0, &mut bytes).unwrap();
+        assert!(origin.size() == 100_000 && bytes.iter().all(|&byte| byte == 0) && !fresh.exists());
+        drop(origin);
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
