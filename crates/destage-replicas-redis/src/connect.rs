@@ -58,8 +58,9 @@ impl Transport {
     fn open(places: &Places, address: &Address, patience: Duration) -> Result<Self, Trouble> {
         let client = places.client(address).map_err(|error| Trouble::Unfit(error.to_string()))?;
         let info = client.get_connection_info();
-        if matches!(info.addr(), ConnectionAddr::Tcp(..)) {
-            return Ok(Self::Plain(Plain::open(info, patience)?));
+        if let ConnectionAddr::Tcp(host, port) = info.addr() {
+            let plain = Plain::open((host, *port), info.redis_settings(), patience)?;
+            return Ok(Self::Plain(plain));
         }
         let connection = client.get_connection_with_timeout(patience)?;
         connection.set_read_timeout(Some(patience))?;

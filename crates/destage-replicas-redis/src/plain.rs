@@ -1,8 +1,7 @@
 //! A connection without TLS: asked and waited for at first, and later by whoever watches its socket.
 
 use redis::{
-    Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, Parser, RedisError,
-    RedisResult, Value,
+    Cmd, ConnectionLike, ErrorKind, Parser, RedisConnectionInfo, RedisError, RedisResult, Value,
 };
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -39,17 +38,16 @@ impl Plain {
     ///
     /// # Errors
     /// Nobody is there, or this user is not let in.
-    pub(crate) fn open(info: &ConnectionInfo, patience: Duration) -> RedisResult<Self> {
-        let ConnectionAddr::Tcp(host, port) = info.addr() else {
-            let what = "only TCP connects without TLS";
-            return Err(RedisError::from((ErrorKind::InvalidClientConfig, what)));
-        };
-        let stream = connect(host, *port, patience)?;
+    pub(crate) fn open(
+        (host, port): (&str, u16),
+        user: &RedisConnectionInfo,
+        patience: Duration,
+    ) -> RedisResult<Self> {
+        let stream = connect(host, port, patience)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         let mut plain = Self::new(stream);
-        let user = info.redis_settings();
         if let Some(password) = user.password() {
             let mut auth = redis::cmd("AUTH");
             user.username().into_iter().for_each(|name| {

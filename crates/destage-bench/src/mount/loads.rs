@@ -281,7 +281,7 @@ fn filebench(name: &str, folder: &Path, options: &Options) -> Result<Done> {
     let script = tempfile::NamedTempFile::new()?;
     fs::write(script.path(), lines.join("\n") + "\n")?;
     let mut said = String::new();
-    // It gives up, and ends well, when for a moment no file is left that it has not open.
+    // On a busy machine it may end well without one.
     for _ in 0..FILEBENCH_RUNS_MAX {
         let mut program = Command::new("setarch");
         program.arg("-R").arg(suite.join("installed/bin/filebench")).arg("-f").arg(script.path());

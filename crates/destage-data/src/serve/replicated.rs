@@ -15,7 +15,6 @@ use destage_replicas::{Position, Refusal, Stage};
 use destage_replicas_redis::{LogSettings, Reach, Replicas, Said, ServerReport, Trouble};
 use destage_runtime::{exit, human};
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -442,24 +441,6 @@ impl Replicated {
         self.log.listen(move |_| outbox.send(Event::Replicated));
     }
 
-    /// From now on the server's thread sends to the log's servers and reads their answers: [`Replicas::attend`].
-    pub(super) fn attend(
-        &self,
-        watch: impl Fn(BorrowedFd<'_>, usize) -> std::io::Result<()> + Send + 'static,
-    ) {
-        self.log.attend(watch);
-    }
-
-    /// Something has arrived from the log's server of this number; whether the log stands otherwise since.
-    pub(super) fn read(&self, server: usize) -> bool {
-        self.log.read(server)
-    }
-
-    /// The same for all servers. News is told as an event.
-    pub(super) fn read_all(&self) {
-        self.log.read_all();
-    }
-
     /// Whether this process still owns the log, after it has claimed the origin.
     ///
     /// # Errors
@@ -583,9 +564,9 @@ impl Replicated {
         Ok(())
     }
 
-    /// For the admin port.
-    pub(super) fn log(&self) -> Arc<Replicas> {
-        self.log.clone()
+    /// The log itself.
+    pub(super) fn log(&self) -> &Arc<Replicas> {
+        &self.log
     }
 
     /// What the servers allow now.

@@ -111,7 +111,7 @@ pub(super) struct Server {
 /// What the admin port shows of the log.
 fn log_of(settings: &Settings, replicated: Option<&Replicated>) -> Option<(Arc<Replicas>, String)> {
     let name = settings.replicas.as_ref()?.name.clone();
-    Some((replicated?.log(), name))
+    Some((replicated?.log().clone(), name))
 }
 
 impl Server {
@@ -399,7 +399,7 @@ impl Server {
         let began = Instant::now();
         while !self.writers.is_complete() && began.elapsed() < patience {
             if self.shell.wait(events, Duration::ZERO).is_err() {
-                return;
+                break;
             }
             self.dispatch(events);
             // Those within the process write by events.

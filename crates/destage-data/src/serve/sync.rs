@@ -11,6 +11,7 @@ use crate::settings::{JournalKind, Settings};
 use destage_core::{Fault, Lsn, Time};
 use destage_engine::{CommitSettings, Drive, News, Writers};
 use destage_journal::{DirDisk, Journal};
+use destage_replicas_redis::Replicas;
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit, LANES_MAX};
 use destage_runtime::commit_ring::{self, CommitRing};
 use destage_runtime::exit;
@@ -199,8 +200,8 @@ impl Syncer {
     }
 
     /// The log on other servers, if there is one.
-    pub(super) fn log(&self) -> Option<&Replicated> {
-        self.replicated.as_ref()
+    pub(super) fn log(&self) -> Option<&Replicas> {
+        self.replicated.as_ref().map(|replicated| &**replicated.log())
     }
 
     /// The replicated log stands otherwise than before: how it ended, if it has.
