@@ -47,6 +47,9 @@ pub enum Front {
 pub struct Wish {
     /// How many of the latest writes, in time, may be lost with host and cache; 100 ms to 1 day.
     pub rpo: Span,
+    /// How many of the latest writes of rows, in time, a crash may lose that the journal survives; at most `rpo`. None: no more
+    /// than in force. Volumes keep what was flushed, as a disk does.
+    pub rpo_crash: Option<Span>,
     /// How long 99 % of the reads may take at most.
     pub p99_read: Option<Span>,
     /// How long 99 % of the writes may take at most.
@@ -137,7 +140,8 @@ impl Wish {
     ) -> Settings {
         // One half for cached rows, the other one for buffered writes.
         let flash = Tier::of_rows(ram / 2, ram / 2, row, base.block.get());
-        let flash = Tier { policy, when, staleness: Interval(self.rpo), ..flash };
+        let commit = self.rpo_crash.map_or(flash.commit, Interval);
+        let flash = Tier { policy, when, commit, staleness: Interval(self.rpo), ..flash };
         Settings { flash, ram: Tier { size: Bytes(0), ..base.ram.clone() }, ..base.clone() }
     }
 
@@ -323,10 +327,18 @@ fn promise(wish: &Wish, best: &Judged) -> String {
         WritePolicy::WriteThrough => {
             "If host and cache are lost, the origin has every acknowledged write.".into()
         }
-        WritePolicy::Journaled if matches!(wish.front, Front::Data { .. }) => format!(
-            "If host and journal are lost, the origin is a state that existed, at most {bound} old: {found}. A crash of the host \
-             alone loses nothing that was acknowledged."
-        ),
+        WritePolicy::Journaled if matches!(wish.front, Front::Data { .. }) => {
+            let commit = best.report.settings.flash.commit;
+            let alone = if commit.span() == Span::ZERO {
+                "nothing that was acknowledged".to_owned()
+            } else {
+                format!("the writes of the last {commit} at most")
+            };
+            format!(
+                "If host and journal are lost, the origin is a state that existed, at most {bound} old: {found}. A crash of the \
+                 host alone loses {alone}."
+            )
+        }
         WritePolicy::Journaled => format!(
             "If host and cache are lost, the origin is a state that existed, at most {bound} old: {found}."
         ),

@@ -21,10 +21,13 @@ const BLOCK: u64 = 4_096;
 const RESERVE_DIVISOR: u64 = 8;
 
 impl Wish {
-    /// Lets no candidate acknowledge earlier than the recorded run did: what it promised for a crash of the host, they promise.
+    /// Lets no candidate acknowledge earlier than the recorded run did: what it promised for a crash of the host, they promise,
+    /// unless the wish says what such a crash may cost.
     pub fn keep_commit(&self, run: &RecordedRun, candidates: &mut [Settings]) {
         let in_force = run.policy.commit;
-        if in_force == destage_engine::commit_on_flush(run.policy.staleness) {
+        if self.rpo_crash.is_some()
+            || in_force == destage_engine::commit_on_flush(run.policy.staleness)
+        {
             return;
         }
         for settings in candidates {

@@ -25,7 +25,7 @@ fn base(requests: &[Request]) -> Settings {
 
 fn wish(rpo: Span, p99_write: Option<Span>) -> Wish {
     let front = Front::Block { flash: FLASH_MIN, ram: 0 };
-    Wish { rpo, p99_read: Some(Span::from_secs(1)), p99_write, front }
+    Wish { rpo, rpo_crash: None, p99_read: Some(Span::from_secs(1)), p99_write, front }
 }
 
 #[test]
@@ -318,4 +318,16 @@ fn no_candidate_acknowledges_earlier_than_the_recorded_run_did() {
     assert_eq!(commits(&policy), Some(on_flush));
     policy.commit = Span::ZERO;
     assert_eq!(commits(&policy), Some(Span::ZERO));
+    // Unless it is said what a crash may cost.
+    let front = Front::Data { ram: RAM_MIN, row: 200 };
+    let tally = crate::replay::Tally::default();
+    let run = RecordedRun { load: None, policy, tally, reads: None, writes: None };
+    let of_rows = |rpo_crash: Option<Span>| {
+        let wish = Wish { front, rpo_crash, ..wish };
+        let mut candidates = wish.candidates(&base(&requests));
+        wish.keep_commit(&run, &mut candidates);
+        candidates.iter().map(|settings| settings.flash.commit.span()).max()
+    };
+    assert_eq!(of_rows(None), Some(Span::ZERO));
+    assert_eq!(of_rows(Some(Span::from_secs(1))), Some(Span::from_secs(1)));
 }

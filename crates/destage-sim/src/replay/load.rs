@@ -22,8 +22,9 @@ pub struct Load {
     pub(super) read_first: Vec<u32>,
     /// Bytes that the cache held when the recording began.
     pub(super) held_bytes: u64,
-    pub(super) syncs: Vec<Span>,
-    pub(super) fetches: Vec<Span>,
+    pub(super) syncs: Vec<Timed>,
+    /// With what was fetched.
+    pub(super) fetches: Vec<(u64, Timed)>,
     pub(super) destages: Vec<BatchTime>,
     pub(super) policy: Option<Policy>,
     /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
@@ -35,6 +36,13 @@ pub struct Load {
     pub(super) began: Option<Time>,
     pub(super) ended: Time,
     open: Open,
+}
+
+/// When a sync or a fetch began, and how long it took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timed {
+    pub(super) began: Time,
+    pub(super) took: Span,
 }
 
 /// How long a batch took.
@@ -253,7 +261,8 @@ impl Observer for Load {
                     self.size(item, bytes);
                 }
                 let began = self.open.fetching.remove(&unit);
-                self.fetches.extend(began.map(|began| now.since(began)));
+                let timed = |began| (identity, Timed { began, took: now.since(began) });
+                self.fetches.extend(began.map(timed));
             }
             Input::Evicted { identity } => {
                 if let Some(item) = self.open.evicted.take() {
@@ -266,7 +275,7 @@ impl Observer for Load {
             }
             Input::Synced { result: Ok(()), .. } => {
                 let began = self.open.syncing.take();
-                self.syncs.extend(began.map(|began| now.since(began)));
+                self.syncs.extend(began.map(|began| Timed { began, took: now.since(began) }));
             }
             Input::Destaged { batch, result } => {
                 if let Some((units, began)) = self.open.destaging.remove(&batch)

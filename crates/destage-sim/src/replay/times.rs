@@ -1,35 +1,44 @@
 //! How long the devices of a recording took, one by one and on average.
 
 use super::ASSUMED;
-use super::load::{BatchTime, Load};
+use super::load::{BatchTime, Load, Timed};
 use crate::machine::Devices;
 use destage_core::{Span, Time};
 use destage_runtime::units::Interval;
+use hashbrown::HashMap;
+use std::collections::VecDeque;
 
 /// How long the devices take.
-pub(super) struct Times<'l> {
-    load: &'l Load,
-    syncs: usize,
-    fetches: usize,
+pub(super) struct Times {
+    syncs: Series,
+    fetches: Series,
+    /// Those of each thing that was fetched, in order.
+    of_each: HashMap<u64, VecDeque<Span>>,
     /// Those of the batches that were recorded, by their units.
     batches: Vec<BatchTime>,
 }
 
-impl<'l> Times<'l> {
-    pub(super) fn of(load: &'l Load) -> Self {
+impl Times {
+    pub(super) fn of(load: &Load) -> Self {
         let mut batches = load.destages.clone();
         batches.sort_by_key(|batch| batch.units);
-        Self { load, syncs: 0, fetches: 0, batches }
+        let mut of_each: HashMap<u64, VecDeque<Span>> = HashMap::new();
+        for (identity, fetch) in &load.fetches {
+            of_each.entry(*identity).or_default().push_back(fetch.took);
+        }
+        let syncs = Series::new(load.syncs.clone());
+        let fetches = Series::new(load.fetches.iter().map(|(_, fetch)| *fetch).collect());
+        Self { syncs, fetches, of_each, batches }
     }
 
-    pub(super) fn sync(&mut self) -> Span {
-        self.syncs += 1;
-        nth(&self.load.syncs, self.syncs - 1)
+    pub(super) fn sync(&mut self, now: Time) -> Span {
+        self.syncs.next(now)
     }
 
-    pub(super) fn fetch(&mut self) -> Span {
-        self.fetches += 1;
-        nth(&self.load.fetches, self.fetches - 1)
+    /// As long as the same thing took when it was fetched in the recording; as one of that time if it was not, or not so often.
+    pub(super) fn fetch(&mut self, now: Time, identity: u64) -> Span {
+        let recorded = self.of_each.get_mut(&identity).and_then(VecDeque::pop_front);
+        recorded.unwrap_or_else(|| self.fetches.next(now))
     }
 
     /// As long as that one of the recorded batches of about so many units which began at about the same time: so the times need
@@ -52,8 +61,27 @@ impl<'l> Times<'l> {
 /// So many of the recorded batches, those next to it in size, stand for one.
 const ALIKE: usize = 9;
 
-fn nth(spans: &[Span], index: usize) -> Span {
-    if spans.is_empty() { ASSUMED } else { spans[index % spans.len()] }
+/// Times that are taken one after the other, none twice unless more are needed than there are. One that is asked for later than
+/// the next one began is that of its own time, so that a device which was slow for a while is slow then.
+struct Series {
+    /// In the order in which they began.
+    all: Vec<Timed>,
+    next: usize,
+}
+
+impl Series {
+    fn new(mut all: Vec<Timed>) -> Self {
+        all.sort_by_key(|timed| timed.began);
+        Self { all, next: 0 }
+    }
+
+    fn next(&mut self, now: Time) -> Span {
+        let at_now = self.all.partition_point(|timed| timed.began < now);
+        let index = if self.next < self.all.len() { self.next.max(at_now) } else { at_now };
+        let index = index.min(self.all.len().saturating_sub(1));
+        self.next = index + 1;
+        self.all.get(index).map_or(ASSUMED, |timed| timed.took)
+    }
 }
 
 impl Load {
@@ -65,7 +93,9 @@ impl Load {
             let mean = sum.checked_div(spans.len() as u128)?;
             Some(Interval(Span(mean as u64)))
         };
-        let (sync, fetch) = (mean(&self.syncs), mean(&self.fetches));
+        let syncs: Vec<Span> = self.syncs.iter().map(|sync| sync.took).collect();
+        let fetches: Vec<Span> = self.fetches.iter().map(|(_, fetch)| fetch.took).collect();
+        let (sync, fetch) = (mean(&syncs), mean(&fetches));
         if sync.is_none() && fetch.is_none() && self.destages.is_empty() {
             return None;
         }
@@ -121,13 +151,34 @@ mod tests {
         assert_eq!(Load::default().devices(), None);
         let ms = Span::from_millis;
         let mut load = Load::default();
-        load.syncs = vec![ms(1), ms(3)];
-        load.fetches = vec![ms(5)];
+        let timed = |took| Timed { began: Time::ZERO, took };
+        load.syncs = vec![timed(ms(1)), timed(ms(3))];
+        load.fetches = vec![(7, timed(ms(5)))];
         load.destages = batches([(1, ms(3)), (2, ms(4)), (11, ms(13))]);
         let devices = load.devices().expect("they were recorded");
         assert_eq!((devices.flash.write.span(), devices.filer.read.span()), (ms(2), ms(5)));
         assert_eq!((devices.filer.write.span(), devices.filer.next.span()), (ms(3), ms(1)));
         assert_eq!((devices.filer.slow_percent, devices.packet.span()), (0, Span::ZERO));
+    }
+
+    #[test]
+    fn a_fetch_takes_as_long_as_that_of_the_same_thing_did_and_others_as_those_of_their_time() {
+        let (ms, at) = (Span::from_millis, Time::from_secs);
+        let mut load = Load::default();
+        assert_eq!(Times::of(&load).fetch(at(0), 1), ASSUMED);
+        let fetched =
+            |identity, began, took| (identity, Timed { began: at(began), took: ms(took) });
+        // As they ended.
+        load.fetches =
+            vec![fetched(1, 0, 10), fetched(2, 1, 20), fetched(1, 60, 40), fetched(3, 50, 30)];
+        let mut times = Times::of(&load);
+        assert_eq!((times.fetch(at(5), 2), times.fetch(at(6), 1)), (ms(20), ms(10)));
+        assert_eq!(times.fetch(at(7), 1), ms(40), "its second one");
+        // Unknown: the ones of their time, none twice.
+        assert_eq!((times.fetch(at(0), 9), times.fetch(at(0), 9)), (ms(10), ms(20)));
+        assert_eq!((times.fetch(at(40), 9), times.fetch(at(40), 9)), (ms(30), ms(40)));
+        // More than there are.
+        assert_eq!((times.fetch(at(45), 9), times.fetch(at(0), 9)), (ms(30), ms(40)));
     }
 
     #[test]

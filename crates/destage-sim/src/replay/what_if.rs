@@ -1,9 +1,9 @@
 //! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
 //!
 //! Requests come when they came in the recording, whatever became of those before them (open loop). Where a limit held writes
-//! back in the recording, no more of them wait at a time than did then: clients send no more before they are answered. The n-th sync and the
-//! n-th fetch take as long as the n-th of the recording did. A batch takes as long as the recorded one of about its size that
-//! began at about its time.
+//! back in the recording, no more of them wait at a time than did then: clients send no more before they are answered. A sync
+//! takes as long as the recorded one of its time, a fetch as long as that of the same thing. A batch takes as long as the
+//! recorded one of about its size that began at about its time.
 
 use super::load::{Arrival, Load, Write};
 use super::times::Times;
@@ -152,7 +152,7 @@ struct Run<'l> {
     core: Tallied,
     now: Time,
     events: Events<Event>,
-    times: Times<'l>,
+    times: Times,
     /// When each request came that has been told to the core.
     arrived: Vec<Time>,
     /// So many of them wait in the core, and so many do at most.
@@ -456,13 +456,14 @@ impl FrontEnd for Run<'_> {
     fn wait_ended(&mut self, _request: RequestId, _outcome: Waited) {}
 
     fn make_durable(&mut self, upto: Lsn) {
-        let at = self.now + self.times.sync();
+        let at = self.now + self.times.sync(self.now);
         self.events.plan(at, Event::Synced(upto));
     }
 
     fn fetch_unit(&mut self, unit: UnitId) {
         let is_whole = self.whole.remove(&unit);
-        let time = if is_whole { Span::ZERO } else { self.times.fetch() };
+        let identity = self.identity(unit);
+        let time = if is_whole { Span::ZERO } else { self.times.fetch(self.now, identity) };
         self.events.plan(self.now + time, Event::Fetched(unit));
     }
 

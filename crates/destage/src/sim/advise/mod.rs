@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::file;
 use crate::output::{print, print_json};
 use crate::values::{bytes, interval};
-use destage_core::Time;
+use destage_core::{Span, Time};
 use destage_runtime::exit;
 use destage_runtime::human::{count, seconds};
 use destage_runtime::policy::when_text;
@@ -33,6 +33,11 @@ pub(crate) struct AdviseArgs {
     /// What losing host and cache may cost: the writes of so long at most. 100ms to 1d.
     #[arg(long, value_parser = |s: &str| interval(s, "100ms", "1d"), value_name = "TIME")]
     rpo: Interval,
+
+    /// Of rows, what a crash may cost that the journal survives: the writes of so long at most. 0 loses nothing acknowledged, else
+    /// 1ms to 60s, no longer than --rpo. Without it no more than in the recorded run, or nothing.
+    #[arg(long, value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
+    rpo_crash: Option<Interval>,
 
     /// 99 % of the reads are to take at most so long.
     #[arg(long, value_name = "TIME")]
@@ -108,6 +113,7 @@ struct Advice<'a> {
     version: &'static str,
     trace: String,
     rpo: Interval,
+    rpo_crash: Option<Interval>,
     p99_read: Option<Interval>,
     p99_write: Option<Interval>,
     /// Where the times of the devices are from.
@@ -167,6 +173,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     }
     let wish = Wish {
         rpo: args.rpo.span(),
+        rpo_crash: rpo_crash(args)?,
         p99_read: args.p99_read.map(Interval::span),
         p99_write: args.p99_write.map(Interval::span),
         front: front(args, &requests)?,
@@ -223,6 +230,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         version: env!("CARGO_PKG_VERSION"),
         trace: args.trace.trace.display().to_string(),
         rpo: args.rpo,
+        rpo_crash: args.rpo_crash,
         p99_read: args.p99_read,
         p99_write: args.p99_write,
         devices: match (&args.devices, &measured) {
@@ -279,6 +287,23 @@ fn devices(args: &AdviseArgs, measured: Option<&Devices>) -> Result<Devices, Cli
         None => Ok(measured.cloned().unwrap_or_default()),
         Some(path) => file::read(path, |text| toml::from_str(text).map_err(|e| e.to_string())),
     }
+}
+
+/// What a crash may cost that the journal survives.
+fn rpo_crash(args: &AdviseArgs) -> Result<Option<Span>, CliError> {
+    let Some(asked) = args.rpo_crash else { return Ok(None) };
+    if args.front == FrontName::Block {
+        return Err(CliError::usage(
+            "--rpo-crash is about rows (--front data): a volume keeps what was flushed, as a disk does",
+        ));
+    }
+    if asked > args.rpo {
+        return Err(CliError::usage(format!(
+            "--rpo-crash {asked} is longer than --rpo {}: what a crash loses is lost with host and journal, too",
+            args.rpo
+        )));
+    }
+    Ok(Some(asked.span()))
 }
 
 /// The front end with what it has.
@@ -363,9 +388,10 @@ impl Advice<'_> {
             limit.map(|limit| format!(", 99 % of the {what} within {limit}")).unwrap_or_default()
         };
         format!(
-            "{}: at most the writes of {} lost with host and cache{}{}{}{}",
+            "{}: at most the writes of {} lost with host and cache{}{}{}{}{}",
             self.trace,
             self.rpo,
+            self.rpo_crash.map(|time| format!(", of {time} at a crash")).unwrap_or_default(),
             limit("reads", self.p99_read),
             limit("writes", self.p99_write),
             self.flash.map(|size| format!(", {size} of flash")).unwrap_or_default(),

@@ -19,7 +19,13 @@ fn the_command_line_says_what_was_simulated() {
     let mut policies = std::collections::BTreeSet::new();
     for (rpo, flash) in [(100, 64 << 20), (5_000, 20 << 30), (86_400_000, 16 << 40)] {
         let front = Front::Block { flash, ram: 1 << 30 };
-        let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
+        let wish = Wish {
+            rpo: Span::from_millis(rpo),
+            rpo_crash: None,
+            p99_read: None,
+            p99_write: None,
+            front,
+        };
         for settings in wish.candidates(&Settings::default()) {
             settings.validate().expect("candidates can be run");
             let command = command(&wish, &settings);
@@ -80,7 +86,7 @@ fn servers_runs_and_advice_have_the_same_defaults() {
     let run = run_settings("destage sim run --trace t --flash 1G --devices /dev/null");
     let front = Front::Block { flash: FLASH, ram: 0 };
     let rpo = destage_engine::defaults::STALENESS;
-    let wish = Wish { rpo, p99_read: None, p99_write: None, front };
+    let wish = Wish { rpo, rpo_crash: None, p99_read: None, p99_write: None, front };
     let named = destage_engine::defaults::volume::POLICY;
     let advised = wish.candidates(&Settings::default());
     let advised = advised.into_iter().find(|settings| settings.flash.policy == named);
@@ -119,9 +125,13 @@ fn servers_runs_and_advice_have_the_same_defaults() {
 #[test]
 fn the_command_line_for_rows_says_what_was_simulated() {
     let mut policies = std::collections::BTreeSet::new();
-    for (rpo, ram) in [(100, 1 << 20), (5_000, 20 << 30), (86_400_000, 1 << 40)] {
+    let crashes = [None, Some(Span::ZERO), Some(Span::from_secs(60))];
+    for ((rpo, ram), rpo_crash) in
+        [(100, 1 << 20), (5_000, 20 << 30), (86_400_000, 1 << 40)].into_iter().zip(crashes)
+    {
         let front = Front::Data { ram, row: 333 };
-        let wish = Wish { rpo: Span::from_millis(rpo), p99_read: None, p99_write: None, front };
+        let wish =
+            Wish { rpo: Span::from_millis(rpo), rpo_crash, p99_read: None, p99_write: None, front };
         for settings in wish.candidates(&Settings::default()) {
             settings.validate().expect("candidates can be run");
             let command = command(&wish, &settings);
@@ -134,6 +144,7 @@ fn the_command_line_for_rows_says_what_was_simulated() {
             let simulated = tier.core_policy(blocks, settings.block.get(), false);
             assert_eq!(live.acknowledge, simulated.acknowledge, "{command}");
             assert_eq!((live.commit, live.staleness), (simulated.commit, simulated.staleness));
+            assert_eq!(live.commit, rpo_crash.unwrap_or_default(), "{command}");
             assert_eq!((live.when, live.at_limit), (simulated.when, simulated.at_limit));
             let (ours, theirs) = (&live.limits, &simulated.limits);
             assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
@@ -149,4 +160,25 @@ fn the_command_line_for_rows_says_what_was_simulated() {
         }
     }
     assert_eq!(policies.into_iter().collect::<Vec<_>>(), ["write-back", "write-through"]);
+}
+
+#[test]
+fn what_a_crash_may_cost_is_asked_of_rows_and_no_longer_than_without_the_journal() {
+    let asked = |words: &[&str]| {
+        let always = ["destage", "sim", "advise", "--trace", "none", "--rpo", "5s"];
+        let cli = Cli::try_parse_from(always.iter().chain(words));
+        let cli = cli.unwrap_or_else(|error| panic!("{error}"));
+        let Subcommand::Sim { command: crate::sim::SimCommand::Advise(args) } = cli.command else {
+            panic!("it is advice that is asked for");
+        };
+        rpo_crash(&args).map_err(|error| error.to_string())
+    };
+    let rows = ["--front", "data", "--ram", "1G", "--rpo-crash"];
+    let of_rows = |time: &'static str| asked(&[&rows[..], &[time]].concat());
+    assert_eq!(asked(&rows[..4]), Ok(None));
+    assert_eq!(of_rows("0"), Ok(Some(Span::ZERO)));
+    assert_eq!(of_rows("5s"), Ok(Some(Span::from_secs(5))));
+    assert!(of_rows("6s").is_err_and(|error| error.contains("longer than --rpo 5s")));
+    let of_volume = asked(&["--flash", "1G", "--rpo-crash", "1s"]);
+    assert!(of_volume.is_err_and(|error| error.contains("--front data")));
 }
