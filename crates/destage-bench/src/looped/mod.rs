@@ -59,6 +59,8 @@ const CASES: [Case; 3] = [
 
 /// What may be lost with host and cache. The defaults allow 30 s.
 const RPO: &str = "10s";
+/// What of rows may be lost at a crash that the journal survives. The defaults allow nothing.
+const RPO_CRASH: &str = "1s";
 /// The cache of a volume, the same before and after.
 const FLASH: &str = "128M";
 /// The memory for rows under the defaults.
@@ -77,7 +79,7 @@ impl Front {
     fn asked(self) -> &'static [&'static str] {
         match self {
             Self::Volume { .. } => &["--flash", FLASH],
-            Self::Rows => &["--front", "data", "--ram", RAM],
+            Self::Rows => &["--front", "data", "--ram", RAM, "--rpo-crash", RPO_CRASH],
         }
     }
 }
@@ -181,7 +183,13 @@ fn new_report(bench: &Bench, arguments: &LoopArgs, dir: &Path) -> Result<Report>
                 "`--cache-size {FLASH}`, otherwise the defaults, before the modelled disk raid"
             ),
         ),
-        ("rows", format!("the defaults, which take {RAM} of memory, before PostgreSQL")),
+        (
+            "rows",
+            format!(
+                "the defaults, which take {RAM} of memory, before PostgreSQL; at most {RPO_CRASH} lost at a crash that the journal \
+                 survives"
+            ),
+        ),
         ("files", format!("{} MiB", bench.file_bytes >> 20)),
         (
             "a burst",

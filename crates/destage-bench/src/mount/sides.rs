@@ -134,7 +134,7 @@ impl Place<'_> {
         let mut command = Command::new(&self.sides.bin);
         command.arg("mount").arg(&self.origin).arg(&self.folder);
         command
-            .args(["--admin", "127.0.0.1:0", "--journal"])
+            .args(["--drain-timeout", "none", "--admin", "127.0.0.1:0", "--journal"])
             .arg(&self.journal)
             .args(&self.sides.extra);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
