@@ -13,7 +13,7 @@ use crate::growth::GrowthArgs;
 use crate::keys::Shape;
 use crate::looped::LoopArgs;
 use crate::mount::MountArgs;
-use crate::peers::PeersArgs;
+use crate::peers::{NumberedArgs, PeersArgs};
 use crate::replicas::ReplicasArgs;
 use crate::sim::SimArgs;
 use crate::tpcc::TpccArgs;
@@ -43,7 +43,7 @@ pub(crate) enum Command {
     Bg(BgArgs),
     /// Measure buffered writes on other servers: what copies cost, and how long a take-over takes
     Replicas(ReplicasArgs),
-    /// Compare with write-behind maps: Hazelcast and Redisson, their rates and what they lose
+    /// Compare with what buffers writes elsewhere, rates and losses: Hazelcast and Redisson, bcache and dm-writecache
     Peers(PeersArgs),
     /// Compare how fast `destage sim` and libCacheSim simulate the same accesses
     Sim(SimArgs),
@@ -54,6 +54,9 @@ pub(crate) enum Command {
     /// Serve an NBD export that takes as long as a modelled disk
     #[command(hide = true)]
     Device(DeviceArgs),
+    /// Write numbered blocks to a device until somebody ends it
+    #[command(hide = true)]
+    Numbered(NumberedArgs),
     /// Send one command over and over to a server that speaks the Redis protocol
     Load(LoadArgs),
     /// Forward TCP connections, each byte later by a fixed delay

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Command::Block(arguments) => block::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Device(arguments) => device::run(&arguments),
+        Command::Numbered(arguments) => peers::write_numbered(&arguments),
         Command::Tpcc(arguments) => run_tpcc(&arguments),
         Command::Bg(arguments) => bg::run(&arguments),
         Command::Ycsb(arguments) => ycsb::run(&arguments),

@@ -52,7 +52,7 @@ pub(crate) fn command_line() -> String {
         let name = word.split('=').next().unwrap_or_default();
         match name {
             "--destage-bin" | "--dir" | "--json" | "--output" | "--traces" | "--cachesim"
-            | "--programs" => {
+            | "--programs" | "--guest" => {
                 if name == word {
                     arguments.next();
                 }

@@ -160,17 +160,7 @@ impl Report {
     ///
     /// It cannot be written, or at least one case could not be measured.
     pub(crate) fn publish(&self, json: Option<&Path>, document: Option<&Path>) -> Result<()> {
-        println!("{}", self.markdown());
-        if let Some(path) = json {
-            fs::write(path, serde_json::to_string_pretty(self)?)?;
-        }
-        if let Some(path) = document {
-            self.write_into(path)?;
-        }
-        match self.failures.len() {
-            0 => Ok(()),
-            count => Err(format!("{count} cases could not be measured; see above").into()),
-        }
+        publish(std::slice::from_ref(self), json, document)
     }
 
     /// Puts the report between the markers of the document at `path`.
@@ -185,6 +175,37 @@ impl Report {
             format!("{} has no lines {} and {}", path.display(), markers[0], markers[1])
         })?;
         Ok(fs::write(path, text)?)
+    }
+}
+
+/// Prints them, and puts them where they were asked for. As JSON, several of them are a list.
+///
+/// # Errors
+///
+/// They cannot be written, or at least one case could not be measured.
+pub(crate) fn publish(
+    reports: &[Report],
+    json: Option<&Path>,
+    document: Option<&Path>,
+) -> Result<()> {
+    for report in reports {
+        println!("{}", report.markdown());
+    }
+    if let Some(path) = json {
+        let text = match reports {
+            [alone] => serde_json::to_string_pretty(alone)?,
+            several => serde_json::to_string_pretty(several)?,
+        };
+        fs::write(path, text)?;
+    }
+    if let Some(path) = document {
+        for report in reports {
+            report.write_into(path)?;
+        }
+    }
+    match reports.iter().map(|report| report.failures.len()).sum() {
+        0_usize => Ok(()),
+        count => Err(format!("{count} cases could not be measured; see above").into()),
     }
 }
 

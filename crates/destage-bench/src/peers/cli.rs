@@ -13,6 +13,8 @@ pub(crate) enum Part {
     Rates,
     /// What the database lacks after kills, refused rows, shutdowns, deletions and a restart of its own
     Losses,
+    /// bcache and dm-writecache beside `destage block`, in a virtual machine
+    Volumes,
 }
 
 /// Whom to compare with.
@@ -62,6 +64,15 @@ pub(crate) struct PeersArgs {
     /// Folder of the compiled Java programs with their libraries; `cargo xtask bench` makes it
     #[arg(long, env = "DESTAGE_TEST_PEERS", hide_env = true, value_name = "PATH")]
     pub(crate) programs: Option<PathBuf>,
+    /// Folder of the kernel and the packages of the virtual machine; `cargo xtask bench` makes it
+    #[arg(long, env = "DESTAGE_TEST_GUEST", hide_env = true, value_name = "PATH")]
+    pub(crate) guest: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+impl PeersArgs {
+    pub(super) fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
 }

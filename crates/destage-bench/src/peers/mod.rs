@@ -1,4 +1,5 @@
-//! `destage-bench peers`: write-behind maps that applications use today, under the same load, and what each of them loses.
+//! `destage-bench peers`: write-behind maps and caches of block devices that are used today, under the same load, and what each of
+//! them loses.
 
 mod cli;
 mod judge;
@@ -6,15 +7,17 @@ mod losses;
 mod program;
 mod rates;
 mod stage;
+mod volumes;
 
 pub(crate) use self::cli::PeersArgs;
 use self::cli::{Part, Peer};
 use self::program::{BYTES, DELAY_MS, Programs};
+pub(crate) use self::volumes::{NumberedArgs, write_numbered};
 use crate::Result;
 use crate::figure::thousands;
 use crate::machine::{Machine, output};
 use crate::place;
-use crate::report::Report;
+use crate::report::{Report, publish};
 use crate::servers::{Fsync, POSTGRES_SETTINGS, postgres_version};
 use std::path::Path;
 use std::time::Duration;
@@ -33,43 +36,74 @@ pub(crate) fn run(arguments: &PeersArgs) -> Result<()> {
         eprintln!("the origin's data and the logs are kept in {}", folder.keep().display());
     }
     let bin = place::program(arguments.run.destage_bin.as_deref())?;
+    let time = arguments.seconds.unwrap_or(if arguments.quick { 0.3 } else { 3.0 });
+    let time = Duration::try_from_secs_f64(time)?;
+    let rounds = arguments.pairs.unwrap_or(if arguments.quick { 1 } else { 3 });
+    if time.is_zero() || rounds == 0 {
+        return Err("--seconds and --pairs take more than 0".into());
+    }
+    let mut reports = Vec::new();
+    if arguments.wants(Part::Rates) || arguments.wants(Part::Losses) {
+        reports.push(maps(arguments, &dir, &bin, (time, rounds))?);
+    }
+    if arguments.wants(Part::Volumes) {
+        let missing =
+            "name the folder of the guest's packages by --guest: cargo xtask bench peers makes it";
+        let volumes = volumes::Volumes {
+            packages: arguments.guest.as_deref().ok_or(missing)?,
+            dir: &dir,
+            bin: &bin,
+            is_quick: arguments.quick,
+            time,
+            rounds,
+            seed: arguments.seed,
+            extra: &arguments.run.destage_arg,
+        };
+        reports.push(volumes.run()?);
+    }
+    publish(&reports, arguments.run.json.as_deref(), arguments.run.output.as_deref())
+}
+
+/// Those that write to a database.
+fn maps(
+    arguments: &PeersArgs,
+    dir: &Path,
+    bin: &Path,
+    (time, rounds): (Duration, usize),
+) -> Result<Report> {
     let missing = "name the folder of the compiled Java programs by --programs: cargo xtask bench peers makes it";
     let (quick, threads) = (arguments.quick, arguments.threads);
     let programs = Programs {
         folder: arguments.programs.as_deref().ok_or(missing)?,
-        dir: &dir,
+        dir,
         records: arguments.records.unwrap_or(if quick { 2_000 } else { 50_000 }),
         threads,
         batch: arguments.batch,
     };
-    let time = arguments.seconds.unwrap_or(if quick { 0.3 } else { 3.0 });
-    let time = Duration::try_from_secs_f64(time)?;
-    let rounds = arguments.pairs.unwrap_or(if quick { 1 } else { 3 });
     let is_right = (1..=THREADS_MAX).contains(&threads) && programs.records.is_multiple_of(threads);
-    if time.is_zero() || rounds == 0 || arguments.batch == 0 || !is_right || programs.records == 0 {
+    if arguments.batch == 0 || !is_right || programs.records == 0 {
         return Err(format!(
-            "--threads takes 1 to {THREADS_MAX}, --records a multiple of that, --seconds, --pairs and --batch more than 0"
+            "--threads takes 1 to {THREADS_MAX}, --records a multiple of that, --batch more than 0"
         )
         .into());
     }
-    let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let peers = if arguments.peers.is_empty() { &Peer::ALL[..] } else { &arguments.peers };
-    let mut report = new_report(arguments, &bin, &programs, (time, rounds))?;
+    let mut report = new_report(arguments, bin, &programs, (time, rounds))?;
     let (seed, extra) = (arguments.seed, &arguments.run.destage_arg[..]);
-    if is_wanted(Part::Rates) {
-        let rates = rates::Rates { programs, bin: &bin, peers, time, rounds, seed, extra };
+    if arguments.wants(Part::Rates) {
+        let rates = rates::Rates { programs, bin, peers, time, rounds, seed, extra };
         let measured = rates.run()?;
         report.figures = measured.figures;
         report.tables = measured.tables;
         report.failures = measured.failures;
     }
-    if is_wanted(Part::Losses) {
-        let losses = losses::Losses { programs, bin: &bin, peers, is_quick: quick, seed, extra };
+    if arguments.wants(Part::Losses) {
+        let losses = losses::Losses { programs, bin, peers, is_quick: quick, seed, extra };
         let (table, failures) = losses.run()?;
         report.tables.push(table);
         report.failures.extend(failures);
     }
-    report.publish(arguments.run.json.as_deref(), arguments.run.output.as_deref())
+    Ok(report)
 }
 
 fn new_report(

@@ -1,0 +1,225 @@
+//! A virtual machine without KVM: its disks, of which some are slow, and what it says.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+
+/// A disk of the guest, a file of the host.
+#[derive(Clone, Debug)]
+pub(super) struct Disk {
+    /// By which the guest knows it.
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    /// Disks of the same number are one slow disk; none is as fast as the file.
+    pub(super) slow: Option<usize>,
+}
+
+impl Disk {
+    /// Makes its file, full of zeros.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made.
+    pub(super) fn make(dir: &Path, name: &str, bytes: u64, slow: Option<usize>) -> Result<Self> {
+        let path = dir.join(name);
+        File::create(&path)?.set_len(bytes)?;
+        Ok(Self { name: name.to_owned(), path, slow })
+    }
+}
+
+/// What the guest is given.
+#[derive(Clone, Debug)]
+pub(super) struct Machine<'a> {
+    pub(super) kernel: PathBuf,
+    pub(super) initrd: &'a Path,
+    pub(super) disks: &'a [Disk],
+    pub(super) iops: u64,
+    /// When it is ended, however far it is.
+    pub(super) most: Duration,
+}
+
+/// Processors and memory of the guest.
+pub(super) const SIZE: &str = "2 processors, 1 GiB";
+/// What a slow disk moves in a second, beside its limit of requests.
+pub(super) const SLOW_MIB: u64 = 100;
+
+/// A guest that runs; it is ended when this is dropped.
+pub(super) struct Guest {
+    qemu: Child,
+    lines: Receiver<String>,
+    until: Instant,
+    /// The last lines, for those who ask why it ended.
+    last: Vec<String>,
+}
+
+impl Guest {
+    /// # Errors
+    ///
+    /// qemu cannot be started.
+    pub(super) fn start(machine: &Machine<'_>, log: &Path) -> Result<Self> {
+        let mut qemu = Command::new("qemu-system-x86_64")
+            .args(arguments(machine))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(log)?)
+            .spawn()
+            .map_err(|error| format!("failed to start qemu-system-x86_64: {error}"))?;
+        let console = qemu.stdout.take().ok_or("its output is piped")?;
+        let (sender, lines) = channel();
+        let mut copy = File::create(log.with_extension("console"))?;
+        std::thread::spawn(move || {
+            // It ends with the guest.
+            read_lines(console, |line| {
+                let _ = std::io::Write::write_all(&mut copy, format!("{line}\n").as_bytes());
+                sender.send(line).is_ok()
+            });
+        });
+        let until = Instant::now() + machine.most;
+        Ok(Self { qemu, lines, until, last: Vec::new() })
+    }
+
+    /// The words of the next line that is meant for us; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// The guest says that it failed, or takes too long.
+    pub(super) fn next(&mut self) -> Result<Option<String>> {
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            let line = match self.lines.recv_timeout(left) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("the guest takes too long; {}", self.said()).into());
+                }
+            };
+            self.last.push(line.chars().take(300).collect());
+            // The kernel may have begun the line.
+            let Some(at) = line.find('@') else { continue };
+            let words = &line[at + 1..];
+            if words.starts_with("failed") {
+                // What explains it comes behind.
+                while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(10)) {
+                    self.last.push(line);
+                }
+                return Err(format!("the guest: {}", self.said()).into());
+            }
+            return Ok(Some(words.to_owned()));
+        }
+    }
+
+    /// Ends it as a power cut does: what its disks have is left.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be waited for.
+    pub(super) fn kill(mut self) -> Result<()> {
+        self.qemu.kill()?;
+        self.qemu.wait()?;
+        Ok(())
+    }
+
+    /// The last lines.
+    pub(super) fn said(&self) -> String {
+        let from = self.last.len().saturating_sub(40);
+        self.last[from..].join("\n")
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+fn read_lines(console: impl Read, mut take: impl FnMut(String) -> bool) {
+    for line in BufReader::new(console).split(b'\n') {
+        let Ok(line) = line else { return };
+        let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+        if !take(line) {
+            return;
+        }
+    }
+}
+
+fn arguments(machine: &Machine<'_>) -> Vec<String> {
+    let words = "-accel tcg,thread=multi -cpu max,la57=off -smp 2 -m 1024 -no-user-config -nodefaults -no-reboot \
+                 -display none -chardev stdio,id=console,signal=off -serial chardev:console \
+                 -device virtio-rng-pci";
+    let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    let mut add = |name: &str, value: String| all.extend([name.to_owned(), value]);
+    add("-kernel", machine.kernel.display().to_string());
+    add("-initrd", machine.initrd.display().to_string());
+    add("-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on".to_owned());
+    let mut groups: Vec<usize> = machine.disks.iter().filter_map(|disk| disk.slow).collect();
+    groups.dedup();
+    for group in groups {
+        let bytes = SLOW_MIB << 20;
+        let limits = format!("x-iops-total={},x-bps-total={bytes}", machine.iops);
+        add("-object", format!("throttle-group,id=slow{group},{limits}"));
+    }
+    for disk in machine.disks {
+        let name = &disk.name;
+        // Commas end a value unless they are doubled.
+        let path = disk.path.display().to_string().replace(',', ",,");
+        add(
+            "-blockdev",
+            format!(
+                "driver=file,node-name={name}-file,filename={path},cache.direct=on,aio=native,discard=unmap"
+            ),
+        );
+        let raw = format!("driver=raw,file={name}-file,discard=unmap,cache.direct=on,node-name=");
+        match disk.slow {
+            None => add("-blockdev", format!("{raw}{name}")),
+            Some(group) => {
+                add("-blockdev", format!("{raw}{name}-raw"));
+                let filter = format!(
+                    "driver=throttle,throttle-group=slow{group},file={name}-raw,discard=unmap,cache.direct=on"
+                );
+                add("-blockdev", format!("{filter},node-name={name}"));
+            }
+        }
+        add("-device", format!("virtio-blk-pci,drive={name},serial={name}"));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_guest_says_is_read_line_by_line() {
+        let mut said = Vec::new();
+        read_lines(&b"boot\r\n@ready 6.1\r\nrest"[..], |line| {
+            said.push(line);
+            true
+        });
+        assert_eq!(said, ["boot", "@ready 6.1", "rest"]);
+    }
+
+    #[test]
+    fn disks_of_one_number_share_their_limits() {
+        let disk = |name: &str, slow| Disk { name: name.into(), path: "/a,b".into(), slow };
+        let disks = [disk("slow", Some(4)), disk("redo", Some(4)), disk("fast", None)];
+        let machine = Machine {
+            kernel: "vmlinuz".into(),
+            initrd: Path::new("initrd"),
+            disks: &disks,
+            iops: 200,
+            most: Duration::ZERO,
+        };
+        let all = arguments(&machine);
+        let groups = all.iter().filter(|word| word.starts_with("throttle-group,id=slow4"));
+        assert_eq!(groups.count(), 1, "{all:?}");
+        let slow = all.iter().filter(|word| word.contains("throttle-group=slow4"));
+        assert_eq!(slow.count(), 2, "{all:?}");
+        assert!(all.iter().any(|word| word.contains("filename=/a,,b")), "{all:?}");
+    }
+}
