@@ -8,6 +8,7 @@ mod faults;
 mod ferretdb;
 mod file_suites;
 mod go;
+mod guest;
 mod leftovers;
 mod licences;
 mod mutants;

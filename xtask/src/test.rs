@@ -4,8 +4,8 @@ use crate::programs::{self, Program};
 use crate::servers::Server;
 use crate::steps::Steps;
 use crate::{
-    Result, book, cargo, clients, ferretdb, go, leftovers, licences, package, root, soak, suites,
-    target, tools,
+    Result, book, cargo, clients, ferretdb, go, guest, leftovers, licences, package, root, soak,
+    suites, target, tools,
 };
 use std::path::PathBuf;
 use std::process::Command;
@@ -105,7 +105,7 @@ fn run_programs(
     let is_end_to_end = |program: &Program| program.package == "destage" && program.is_integration;
     let is_case = |program: &Program| {
         program.package == "destage-bench"
-            && ["block", "loads", "mount"].contains(&&*program.target)
+            && ["block", "loads", "mount", "volumes"].contains(&&*program.target)
     };
     // What is built for the packages takes what these leave of the processors. It is not beside the tests with real databases,
     // which may not answer for ten seconds where a build keeps the disk busy.
@@ -233,6 +233,7 @@ impl Environment {
         let mut variables = clients::install(&go)?;
         variables.extend(ferretdb::build(&go)?);
         variables.extend(suites::build()?);
+        variables.extend(guest::prepare());
         let mut servers = vec![Server::postgres()?, Server::mariadb()?];
         servers.extend(Server::cephfs()?);
         variables.extend(traces().map(|folder| (TRACES, folder.display().to_string())));

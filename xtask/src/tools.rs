@@ -30,6 +30,7 @@ const TOOLS: &[Tool] = &[
     Tool { package: "xfsprogs", present: || in_path("mkfs.xfs") && in_path("xfs_repair") },
     Tool { package: "btrfs-progs", present: || in_path("mkfs.btrfs") && in_path("btrfs") },
     Tool { package: "util-linux", present: || in_path("losetup") && in_path("fstrim") },
+    Tool { package: "dmsetup", present: || Path::new("/usr/sbin/dmsetup").is_file() },
     Tool { package: "mount", present: || in_path("mount") && in_path("umount") },
     Tool { package: "fio", present: || in_path("fio") },
     // The load balancer of an example, which is in no folder of a user's path.
@@ -145,7 +146,7 @@ fn install_missing(tools: &[&[Tool]]) -> Result<()> {
     println!("installing: {}", missing.join(" "));
     // The package lists may be fresh enough; refreshing them costs more than trying.
     if !apt_get(&install(&missing)) {
-        apt_get(&["update".to_owned()]);
+        refresh();
         apt_get(&install(&missing));
     }
     let left = self::missing(tools);
@@ -154,6 +155,11 @@ fn install_missing(tools: &[&[Tool]]) -> Result<()> {
     } else {
         Err(format!("failed to install {}: see the output of apt-get above", left.join(" ")))
     }
+}
+
+/// Has apt-get read the package lists anew.
+pub(crate) fn refresh() {
+    apt_get(&["update".to_owned()]);
 }
 
 fn missing(tools: &[&[Tool]]) -> Vec<&'static str> {

@@ -249,6 +249,13 @@ pub enum Intent {
     },
 }
 
+impl Intent {
+    /// Whether it writes.
+    pub const fn writes(&self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+}
+
 /// Whose word a write's acknowledgement waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Ack {

@@ -29,8 +29,8 @@ pub struct Load {
     pub(super) policy: Option<Policy>,
     /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
     pub(super) counts_writes_only: bool,
-    /// A limit held writes back.
-    has_held_back: bool,
+    /// When a limit began to hold writes back, and most of them that waited in the core until it did not any more.
+    pub(super) held_back: Vec<(Time, usize)>,
     /// Most requests that waited in the core at the same time.
     pub(super) waiting_max: usize,
     pub(super) began: Option<Time>,
@@ -103,6 +103,10 @@ struct Open {
     waiting: HashMap<RequestId, (u32, Box<[UnitId]>)>,
     /// The request that was executed by the last effect.
     executing: Option<u32>,
+    /// Of them, those that write.
+    waiting_writes: usize,
+    /// A limit holds writes back.
+    is_held_back: bool,
     /// Requests that write through, by their first unit.
     through: HashMap<UnitId, u32>,
     evicted: Option<u32>,
@@ -119,7 +123,16 @@ impl Load {
     /// How many requests wait in the core before clients send no more, since each of them waits for an answer: as many as did,
     /// where a limit held writes back. `None` where nobody knows, since none did.
     pub(super) fn clients(&self) -> Option<usize> {
-        self.has_held_back.then_some(self.waiting_max)
+        (!self.held_back.is_empty()).then_some(self.waiting_max)
+    }
+
+    /// How many writes wait while a limit holds them back before clients send no more: as many as waited when one did at about
+    /// this time. Who waits for something else then, such as a sync, sends nothing either.
+    pub(super) fn writes_at_limit(&self, now: Time) -> Option<usize> {
+        let after = self.held_back.partition_point(|(began, _)| *began <= now);
+        let near = [after.checked_sub(1), Some(after)].into_iter().flatten();
+        let near = near.filter_map(|index| self.held_back.get(index));
+        near.min_by_key(|(began, _)| began.0.abs_diff(now.0)).map(|(_, most)| *most)
     }
 
     /// What the recording is of, as its parts say: volumes count what is dirty in another way than rows.
@@ -178,6 +191,13 @@ impl Load {
         }
     }
 
+    /// A request waits in the core no longer. `None` for one from before the recording.
+    fn ended_waiting(&mut self, request: RequestId) -> Option<(u32, Box<[UnitId]>)> {
+        let (index, units) = self.open.waiting.remove(&request)?;
+        self.open.waiting_writes -= usize::from(self.requests[index as usize].intent.writes());
+        Some((index, units))
+    }
+
     fn wrote(&mut self, write: Write, request: Option<u32>) {
         if let Some(request) = request {
             self.requests[request as usize].writes.push(write);
@@ -219,6 +239,12 @@ impl Observer for Load {
                 self.requests.push(Request { intent, items, writes: Vec::new() });
                 self.open.waiting.insert(request, (index, units.into()));
                 self.waiting_max = self.waiting_max.max(self.open.waiting.len());
+                self.open.waiting_writes += usize::from(intent.writes());
+                if let Some((_, most)) =
+                    self.held_back.last_mut().filter(|_| self.open.is_held_back)
+                {
+                    *most = self.open.waiting_writes.max(*most);
+                }
                 self.arrives(now, Arrival::Request(index));
             }
             Input::Write { domain, units, bytes, journal_bytes, access } => {
@@ -299,16 +325,22 @@ impl Observer for Load {
         match *effect {
             Effect::Execute { request, access, .. } => {
                 // A request from before the recording is not known.
-                let Some((index, units)) = self.open.waiting.remove(&request) else { return };
+                let Some((index, units)) = self.ended_waiting(request) else { return };
                 self.open.executing = Some(index);
                 if access != Access::Back {
                     self.open.through.extend(units.iter().map(|&unit| (unit, index)));
                 }
             }
             Effect::Refuse { request, .. } => {
-                self.open.waiting.remove(&request);
+                self.ended_waiting(request);
             }
-            Effect::Mode(mode) => self.has_held_back |= mode != Mode::Normal,
+            Effect::Mode(mode) => {
+                let was_held_back =
+                    std::mem::replace(&mut self.open.is_held_back, mode != Mode::Normal);
+                if self.open.is_held_back && !was_held_back {
+                    self.held_back.push((now, self.open.waiting_writes));
+                }
+            }
             Effect::Sync { .. } => self.open.syncing = Some(now),
             Effect::Fetch { unit } => {
                 let is_whole = self.open.whole.remove(&unit);

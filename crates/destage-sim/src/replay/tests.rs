@@ -456,6 +456,46 @@ fn no_more_requests_wait_than_did_where_a_limit_held_them_back() {
     assert!(closed > 0.0 && closed < open / 4.0, "{closed} {open}");
 }
 
+/// At a limit as many writes wait as did at the one nearest in time.
+#[test]
+fn as_many_writes_wait_at_a_limit_as_did_at_that_time() {
+    let at = Time::from_secs;
+    let mut known = Load::default();
+    assert_eq!(known.writes_at_limit(at(1)), None);
+    known.held_back = vec![(at(10), 3), (at(20), 7)];
+    let writes = [0, 10, 14, 16, 99].map(|second| known.writes_at_limit(at(second)));
+    assert_eq!(writes, [3, 3, 3, 7, 7].map(Some));
+    // In a run: with one at a time nothing piles up.
+    let tight = |policy: &Policy| {
+        let mut policy = policy.clone();
+        policy.at_limit = destage_core::AtLimit::Block;
+        (policy.limits.dirty_bytes_max, policy.limits.dirty_bytes_low) = (1 << 16, 1 << 15);
+        policy
+    };
+    let mut waited = load(tight(&policy())).0;
+    waited.destages.iter_mut().for_each(|batch| batch.took = Span::from_millis(200));
+    assert!(waited.held_back.iter().any(|(_, writes)| *writes > 1), "{:?}", waited.held_back);
+    let many = what_if(&waited, tight).unwrap().writes.mean;
+    waited.held_back.iter_mut().for_each(|(_, writes)| *writes = 1);
+    let one = what_if(&waited, tight).unwrap().writes.mean;
+    assert!(one > 0.0 && one < many, "{one} {many}");
+}
+
+/// A drain is followed to its end, whatever it has to write.
+#[test]
+fn what_a_drain_finds_dirty_is_written() {
+    let late = |policy: &Policy| {
+        let mut policy = policy.clone();
+        policy.when = When::OnPressure;
+        policy
+    };
+    let mut load = load(policy()).0;
+    let left = what_if(&load, late).unwrap().tally.left_dirty;
+    assert!(left > 0, "the run ends with something to drain");
+    load.arrivals.push((load.ended, load::Arrival::Drain));
+    assert_eq!(what_if(&load, late).unwrap().tally.left_dirty, 0);
+}
+
 #[test]
 fn the_times_of_requests_are_found_in_a_recording() {
     for is_together in [false, true] {

@@ -16,19 +16,23 @@ pub(super) struct Times {
     of_each: HashMap<u64, VecDeque<Span>>,
     /// Those of the batches that were recorded, by their units.
     batches: Vec<BatchTime>,
+    /// The same in the order in which they began.
+    in_time: Vec<BatchTime>,
 }
 
 impl Times {
     pub(super) fn of(load: &Load) -> Self {
         let mut batches = load.destages.clone();
         batches.sort_by_key(|batch| batch.units);
+        let mut in_time = load.destages.clone();
+        in_time.sort_by_key(|batch| batch.began);
         let mut of_each: HashMap<u64, VecDeque<Span>> = HashMap::new();
         for (identity, fetch) in &load.fetches {
             of_each.entry(*identity).or_default().push_back(fetch.took);
         }
         let syncs = Series::new(load.syncs.clone());
         let fetches = Series::new(load.fetches.iter().map(|(_, fetch)| *fetch).collect());
-        Self { syncs, fetches, of_each, batches }
+        Self { syncs, fetches, of_each, batches, in_time }
     }
 
     pub(super) fn sync(&mut self, now: Time) -> Span {
@@ -42,9 +46,12 @@ impl Times {
     }
 
     /// As long as that one of the recorded batches of about so many units which began at about the same time: so the times need
-    /// not lie on a line, and an origin that was slow for a while is slow then. One that is larger than all of them takes longer
-    /// by its share.
+    /// not lie on a line, and an origin that was slow for a while is slow then. Where none of the size is near in time, those
+    /// nearest in size are. One that is larger than all of them takes longer by its share.
     pub(super) fn destage(&self, now: Time, units: u64) -> Span {
+        if let Some(near) = self.near(now, units) {
+            return near.took;
+        }
         let after = self.batches.partition_point(|batch| batch.units < units);
         let first = after.saturating_sub(ALIKE / 2).min(self.batches.len().saturating_sub(ALIKE));
         let alike = &self.batches[first..self.batches.len().min(first + ALIKE)];
@@ -58,6 +65,32 @@ impl Times {
     }
 }
 
+impl Times {
+    /// The batch of about so many units that began nearest to now.
+    fn near(&self, now: Time, units: u64) -> Option<BatchTime> {
+        let after = self.in_time.partition_point(|batch| batch.began < now);
+        let (before, after) = self.in_time.split_at(after);
+        let (mut before, mut after) = (before.iter().rev().peekable(), after.iter().peekable());
+        let distance = |batch: &&BatchTime| batch.began.0.abs_diff(now.0);
+        for _ in 0..NEAR {
+            let next = match (before.peek(), after.peek()) {
+                (Some(earlier), Some(later)) if distance(later) < distance(earlier) => after.next(),
+                (Some(_), _) => before.next(),
+                (None, _) => after.next(),
+            };
+            let batch = next?;
+            if batch.units.abs_diff(units) <= units / ALIKE_SHARE {
+                return Some(*batch);
+            }
+        }
+        None
+    }
+}
+
+/// So many batches are looked at, the nearest in time first.
+const NEAR: usize = 64;
+/// A batch is about as large as another one if they differ by this share of it.
+const ALIKE_SHARE: u64 = 8;
 /// So many of the recorded batches, those next to it in size, stand for one.
 const ALIKE: usize = 9;
 
@@ -196,6 +229,18 @@ mod tests {
         assert!(small.iter().all(|&span| span <= ms(4)), "{small:?}");
         // The tenth second had the one of 11 units.
         assert_eq!((small[9], small[10]), (ms(2), ms(4)));
+        // Many of one size: the origin was slow in the middle.
+        let took = |second| if (100..200).contains(&second) { 40 } else { 4 };
+        load.destages = batches((0..300).map(|second| (1_000, ms(took(second)))));
+        let times = Times::of(&load);
+        let at_most = [50, 150, 250].map(|second| times.destage(at(second), 1_050));
+        assert_eq!(at_most, [ms(4), ms(40), ms(4)]);
+        load.destages = batches(
+            (1..=20)
+                .map(|units| (units, ms(2 + units % 2 * 2)))
+                .chain((500..520).map(|units| (units, ms(50)))),
+        );
+        let times = Times::of(&load);
         assert_eq!(times.destage(at(0), 510), ms(50));
         let larger = times.destage(at(0), 5_150);
         assert!((ms(490)..ms(520)).contains(&larger), "{larger:?}");

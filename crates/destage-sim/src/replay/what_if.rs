@@ -1,7 +1,8 @@
 //! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
 //!
 //! Requests come when they came in the recording, whatever became of those before them (open loop). Where a limit held writes
-//! back in the recording, no more of them wait at a time than did then: clients send no more before they are answered. A sync
+//! back in the recording, no more of them wait at a time than did then, and at a limit no more than at one at about that time:
+//! clients send no more before they are answered. A sync
 //! takes as long as the recorded one of its time, a fetch as long as that of the same thing. A batch takes as long as the
 //! recorded one of about its size that began at about its time.
 
@@ -123,7 +124,10 @@ pub fn what_if_with(
         times: Times::of(load),
         arrived: Vec::new(),
         waiting: 0,
+        waiting_writes: 0,
         clients: load.clients().unwrap_or(usize::MAX),
+        is_held_back: false,
+        drains: false,
         answers: HashMap::new(),
         settling: HashMap::new(),
         whole: HashSet::new(),
@@ -158,6 +162,12 @@ struct Run<'l> {
     /// So many of them wait in the core, and so many do at most.
     waiting: usize,
     clients: usize,
+    /// So many of those that wait write.
+    waiting_writes: usize,
+    /// A limit holds writes back.
+    is_held_back: bool,
+    /// The recorded run ended with everything at the origin.
+    drains: bool,
     /// Replies on their way, by the client that stands for the request: whether they answer a write.
     answers: HashMap<ClientId, bool>,
     /// Requests that wait for the origin, by their last group.
@@ -218,16 +228,15 @@ impl Run<'_> {
         let mut arrivals = load.arrivals.iter().peekable();
         loop {
             self.tell(Input::Tick);
-            let arrival =
-                arrivals.peek().map(|(at, _)| *at).filter(|_| self.waiting < self.clients);
+            let arrival = arrivals.peek().map(|(at, _)| *at).filter(|_| !self.clients_wait());
             let timeout = self.core.next_timeout();
             let next = [arrival, timeout, self.events.next_at()].into_iter().flatten().min();
-            let Some(next) = next.filter(|&next| next <= load.ended) else { break };
+            let Some(next) = next.filter(|&next| next <= self.end()) else { break };
             self.now = self.now.max(next);
             while let Some(event) = self.events.take_until(self.now) {
                 self.happen(&event);
             }
-            while self.waiting < self.clients
+            while !self.clients_wait()
                 && let Some((_, arrival)) = arrivals.next_if(|(at, _)| *at <= self.now)
             {
                 self.arrive(arrival, policy);
@@ -237,6 +246,19 @@ impl Run<'_> {
         }
         self.now = self.now.max(load.ended);
         self.tell(Input::Tick);
+    }
+
+    /// Whether clients have sent all that they send before they are answered.
+    fn clients_wait(&self) -> bool {
+        let at_limit = self.is_held_back.then(|| self.load.writes_at_limit(self.now)).flatten();
+        self.waiting >= self.clients
+            || at_limit.is_some_and(|most| self.waiting_writes >= most.max(1))
+    }
+
+    /// A drain takes here as long as it takes: what it had to write is another policy's.
+    fn end(&self) -> Time {
+        let is_draining = self.drains && self.core.status().dirty_groups > 0;
+        if is_draining { self.load.ended + DRAIN_MAX } else { self.load.ended }
     }
 
     fn outcome(self) -> Outcome {
@@ -265,6 +287,7 @@ impl Run<'_> {
                 }
                 self.arrived.resize(*index as usize + 1, self.now);
                 self.waiting += 1;
+                self.waiting_writes += usize::from(request.intent.writes());
                 let (request, intent) = (RequestId(u64::from(*index)), request.intent);
                 self.tell(Input::Access { request, intent, units: &units });
             }
@@ -276,8 +299,14 @@ impl Run<'_> {
                 self.control(self.now, Input::SetPolicy(&policy(recorded)))
             }
             Arrival::Pause => self.pause(self.now),
-            Arrival::Resume => self.resume(self.now),
-            Arrival::Drain => self.drain(self.now),
+            Arrival::Resume => {
+                self.drains = false;
+                self.resume(self.now);
+            }
+            Arrival::Drain => {
+                self.drains = true;
+                self.drain(self.now);
+            }
         }
     }
 
@@ -329,6 +358,12 @@ impl Run<'_> {
                 self.settling.insert(lsn, index);
             }
         }
+    }
+
+    fn ended_waiting(&mut self, request: RequestId) {
+        self.waiting -= 1;
+        let intent = self.load.requests[request.0 as usize].intent;
+        self.waiting_writes -= usize::from(intent.writes());
     }
 
     fn handles(&self, items: &[u32]) -> Vec<UnitId> {
@@ -439,13 +474,15 @@ impl Drive for Run<'_> {
 impl FrontEnd for Run<'_> {
     fn execute(&mut self, request: RequestId, access: Access, observed: Lsn) {
         if request.0 < WHOLE {
-            self.waiting -= 1;
+            self.ended_waiting(request);
             self.perform(request.0 as u32, access, observed);
         }
     }
 
     fn refuse(&mut self, request: RequestId, _refusal: Refusal) {
-        self.waiting -= usize::from(request.0 < WHOLE);
+        if request.0 < WHOLE {
+            self.ended_waiting(request);
+        }
     }
 
     fn send_replies(&mut self, client: ClientId) {
@@ -486,13 +523,17 @@ impl FrontEnd for Run<'_> {
         self.core.handle(self.now, Input::Evicted { identity });
     }
 
-    fn mode_changed(&mut self, _mode: Mode) {}
+    fn mode_changed(&mut self, mode: Mode) {
+        self.is_held_back = mode != Mode::Normal;
+    }
 
     fn stop_serving(&mut self, reason: StopReason) {
         unreachable!("no sync fails here: {reason:?}")
     }
 }
 
+/// A drain that is not done by then is not followed.
+const DRAIN_MAX: Span = Span::from_secs(3_600);
 /// From here on requests are those for what was written whole; those of clients are far below.
 const WHOLE: u64 = 1 << 40;
 /// Waits of clients; nobody asks which of them ended.
