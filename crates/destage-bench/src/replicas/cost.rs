@@ -20,6 +20,8 @@ const TABLE: &str = "written";
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
 /// Renewals of the lease are rare beside the writes whose round trips are counted.
 const RARELY: [&str; 2] = ["--failover", "1m"];
+/// What is compared is acknowledging: the origin takes no processor time from any side meanwhile.
+const LATER: [&str; 2] = ["--when", "interval:20s,1s"];
 const COUNTED: u64 = 2_000;
 /// The model of a disk: a sync takes so long, and what this one takes.
 const SYNC: Duration = Duration::from_millis(2);
@@ -98,7 +100,7 @@ impl Cost<'_> {
         flags: Option<[&str; 2]>,
     ) -> Result<Destage> {
         let mut extra = self.extra.to_vec();
-        extra.extend(flags.into_iter().flatten().map(str::to_owned));
+        extra.extend(flags.into_iter().flatten().chain(LATER).map(str::to_owned));
         if let Some(servers) = servers {
             let copies = COPIES.to_string();
             extra.extend([
