@@ -1,5 +1,5 @@
-//! What the guest of `destage-bench peers` is made of: the distribution's kernel with bcache and dm-writecache, and what goes with
-//! them. They are downloaded as packages and unpacked, never installed.
+//! What the guest of `destage-bench peers` is made of: the distribution's kernel with bcache and dm-writecache, and what goes
+//! with them. They are downloaded as packages and unpacked, never installed.
 
 use crate::clients::run;
 use crate::{Result, target, tools};

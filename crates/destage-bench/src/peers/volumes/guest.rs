@@ -20,14 +20,26 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Makes its file, full of zeros.
+    /// Makes its file, full of zeros. They are written if `is_whole`: the first write to space that is merely promised makes the
+    /// file system commit its own journal at the next sync.
     ///
     /// # Errors
     ///
     /// It cannot be made.
-    pub(super) fn make(dir: &Path, name: &str, bytes: u64, slow: Option<usize>) -> Result<Self> {
+    pub(super) fn make(
+        dir: &Path,
+        name: &str,
+        bytes: u64,
+        slow: Option<usize>,
+        is_whole: bool,
+    ) -> Result<Self> {
         let path = dir.join(name);
-        File::create(&path)?.set_len(bytes)?;
+        let mut file = File::create(&path)?;
+        if is_whole {
+            std::io::copy(&mut std::io::repeat(0).take(bytes), &mut file)?;
+            file.sync_all()?;
+        }
+        file.set_len(bytes)?;
         Ok(Self { name: name.to_owned(), path, slow })
     }
 }
@@ -170,17 +182,15 @@ fn arguments(machine: &Machine<'_>) -> Vec<String> {
         let path = disk.path.display().to_string().replace(',', ",,");
         add(
             "-blockdev",
-            format!(
-                "driver=file,node-name={name}-file,filename={path},cache.direct=on,aio=native,discard=unmap"
-            ),
+            format!("driver=file,node-name={name}-file,filename={path},cache.direct=on,aio=native"),
         );
-        let raw = format!("driver=raw,file={name}-file,discard=unmap,cache.direct=on,node-name=");
+        let raw = format!("driver=raw,file={name}-file,cache.direct=on,node-name=");
         match disk.slow {
             None => add("-blockdev", format!("{raw}{name}")),
             Some(group) => {
                 add("-blockdev", format!("{raw}{name}-raw"));
                 let filter = format!(
-                    "driver=throttle,throttle-group=slow{group},file={name}-raw,discard=unmap,cache.direct=on"
+                    "driver=throttle,throttle-group=slow{group},file={name}-raw,cache.direct=on"
                 );
                 add("-blockdev", format!("{filter},node-name={name}"));
             }

@@ -23,11 +23,13 @@ impl Packages {
     /// There is no kernel in the folder.
     pub(super) fn in_folder(folder: &Path) -> Result<Self> {
         let failed = |error| format!("failed to read {}: {error}", folder.display());
+        // Its programs are started from elsewhere.
+        let folder = folder.canonicalize().map_err(failed)?;
         let boot = fs::read_dir(folder.join("boot")).map_err(failed)?.flatten();
         let names = boot.filter_map(|file| file.file_name().into_string().ok());
         let release = names.filter_map(|name| Some(name.strip_prefix("vmlinuz-")?.to_owned()));
         let release = release.max().ok_or_else(|| format!("no kernel in {}", folder.display()))?;
-        Ok(Self { folder: folder.to_owned(), release })
+        Ok(Self { folder, release })
     }
 
     pub(super) fn kernel(&self) -> PathBuf {

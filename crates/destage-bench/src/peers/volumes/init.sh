@@ -69,7 +69,8 @@ for load in $loads; do
 done
 for side in $numbered; do
     up $side early || fail "cannot put up $side"
-    destage-bench numbered --device $device --blocks $blocks --seed $seed --sync-every $sync_every --side $side || fail "$side" &
+    destage-bench numbered --device $device --blocks $blocks --seed $seed \
+        --sync-every $sync_every --side $side || fail "$side" &
 done
 wait
 echo "@done"

@@ -241,11 +241,11 @@ impl Measured {
         }
         Table {
             title: "Peers of volumes: what the slow disk alone holds after a loss of guest and fast disk".into(),
-            note: "Numbered writes of 4 KiB at depth 1, a sync after eight; the guest is ended by SIGKILL while they go on. `newest there`: \
-                   the number of the newest write that the slow disk holds. It is a state that existed if every block is at least as \
-                   new as it was when the last sync before that write was answered. For Destage, journaled, it is looked at after \
-                   `destage block replay`, and every block must be as it was when that write was made. The smallest and the \
-                   largest of the rounds."
+            note: "Numbered writes of 4 KiB at depth 1, a sync after eight; the guest is ended by SIGKILL while they go on. \
+                   `newest there`: the number of the newest write that the slow disk holds. It is a state that existed if \
+                   every block is at least as new as it was when the last sync before that write was answered. For Destage, \
+                   journaled, it is looked at after `destage block replay`, and every block must be as it was when that \
+                   write was made. The smallest and the largest of the rounds."
                 .into(),
             columns: columns.map(str::to_owned).to_vec(),
             rows,

@@ -10,7 +10,7 @@ up() {
         device=/disk/slow-slow
         ;;
     bcache)
-        blkdiscard /disk/bcache-fast && dd if=/dev/zero of=/disk/bcache-slow bs=64k count=1 oflag=direct 2>/dev/null || return
+        wipe bcache-fast && wipe bcache-slow || return
         make-bcache --writeback --cache /disk/bcache-fast --bdev /disk/bcache-slow >/log/bcache 2>&1 || return
         readlink -f /disk/bcache-fast >/sys/fs/bcache/register || return
         readlink -f /disk/bcache-slow >/sys/fs/bcache/register || return
@@ -24,28 +24,29 @@ up() {
         device=/dev/bcache0
         ;;
     writecache)
-        blkdiscard /disk/writecache-fast || return
+        wipe writecache-fast || return
         options=0
         if [ "$2" = early ]; then
             # It pauses for 3 s after each flush of a client, unless told otherwise.
             options="4 max_age 1000 pause_writeback 0"
         fi
-        sectors=$(blockdev --getsz /disk/writecache-slow)
-        dmsetup create writecache --noudevsync --noudevrules \
-            --table "0 $sectors writecache s /disk/writecache-slow /disk/writecache-fast 4096 $options" || return
+        disks="/disk/writecache-slow /disk/writecache-fast"
+        table="0 $(blockdev --getsz /disk/writecache-slow) writecache s $disks 4096 $options"
+        dmsetup create writecache --noudevsync --noudevrules --table "$table" || return
         device=/dev/dm-0
         [ -b $device ]
         ;;
     *)
         : >/log/$1
         : >/log/$1-errors
-        blkdiscard /disk/$1-fast && blkdiscard /disk/$1-redo || return
+        wipe $1-fast && wipe $1-redo || return
         options=
         if [ "$2" = early ]; then
             options="--staleness ${staleness}s"
         fi
-        destage block serve --policy $1 --origin /disk/$1-slow --redo /disk/$1-redo --cache /disk/$1-fast \
-            --cache-size ${fast_mib}M --listen unix:/run/$1 --admin $(admin $1) $options $(cat /destage-arguments) >/log/$1 2>/log/$1-errors &
+        places="--origin /disk/$1-slow --redo /disk/$1-redo --cache /disk/$1-fast --cache-size ${fast_mib}M"
+        destage block serve --policy $1 $places --listen unix:/run/$1 --admin $(admin $1) \
+            $options $(cat /destage-arguments) >/log/$1 2>/log/$1-errors &
         echo $! >/run/$1.pid
         until grep -q ready /log/$1; do
             if grep -q ^error: /log/$1-errors; then
@@ -112,6 +113,11 @@ down() {
         rm -f /run/$1
         ;;
     esac
+}
+
+# What tells whose disk it was is at its start. The rest stays as it is, so that writing to it needs no new space of the host.
+wipe() {
+    dd if=/dev/zero of=/disk/$1 bs=1M count=1 oflag=direct 2>/log/wipe
 }
 
 write_back_at_once() {
