@@ -35,6 +35,8 @@ pub struct Load {
     pub(super) waiting_max: usize,
     pub(super) began: Option<Time>,
     pub(super) ended: Time,
+    /// The origin had everything then.
+    pub(super) ended_clean: bool,
     open: Open,
 }
 
@@ -225,6 +227,7 @@ impl Observer for Load {
             self.held_bytes = core.status().cache_bytes;
         }
         self.ended = now;
+        self.ended_clean = core.status().dirty_groups == 0;
         match *input {
             Input::Access { request, intent, units } => {
                 let known = self.identities.len() as u32;
@@ -322,6 +325,7 @@ impl Observer for Load {
 
     fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
         self.open.executing = None;
+        self.ended_clean = core.status().dirty_groups == 0;
         match *effect {
             Effect::Execute { request, access, .. } => {
                 // A request from before the recording is not known.

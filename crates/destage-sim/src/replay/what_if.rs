@@ -166,7 +166,7 @@ struct Run<'l> {
     waiting_writes: usize,
     /// A limit holds writes back.
     is_held_back: bool,
-    /// The recorded run ended with everything at the origin.
+    /// All is to go to the origin before the end.
     drains: bool,
     /// Replies on their way, by the client that stands for the request: whether they answer a write.
     answers: HashMap<ClientId, bool>,
@@ -231,7 +231,14 @@ impl Run<'_> {
             let arrival = arrivals.peek().map(|(at, _)| *at).filter(|_| !self.clients_wait());
             let timeout = self.core.next_timeout();
             let next = [arrival, timeout, self.events.next_at()].into_iter().flatten().min();
-            let Some(next) = next.filter(|&next| next <= self.end()) else { break };
+            let Some(next) = next.filter(|&next| next <= self.end()) else {
+                if self.drains || !load.ended_clean || self.core.status().dirty_groups == 0 {
+                    break;
+                }
+                self.now = self.now.max(load.ended);
+                self.arrive(&Arrival::Drain, policy);
+                continue;
+            };
             self.now = self.now.max(next);
             while let Some(event) = self.events.take_until(self.now) {
                 self.happen(&event);
@@ -255,7 +262,7 @@ impl Run<'_> {
             || at_limit.is_some_and(|most| self.waiting_writes >= most.max(1))
     }
 
-    /// A drain takes here as long as it takes: what it had to write is another policy's.
+    /// A drain takes as long as it takes here: what it finds to be written depends on the policy.
     fn end(&self) -> Time {
         let is_draining = self.drains && self.core.status().dirty_groups > 0;
         if is_draining { self.load.ended + DRAIN_MAX } else { self.load.ended }
