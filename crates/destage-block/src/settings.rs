@@ -3,14 +3,17 @@
 use crate::nbd::tls::{Identity, TlsError, client_config};
 use crate::origin::NbdOptions;
 use destage_core::{Policy, Span};
-use destage_engine::{journal_limit, set_dirty_limit};
+use destage_engine::{defaults, journal_limit, set_dirty_limit};
 use destage_record::RecordSettings;
 use destage_runtime::auto::AutoOptions;
 use destage_runtime::sockets::Listen;
 use destage_runtime::tls::ServerFiles;
 use destage_runtime::units::Size;
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
 
 /// Everything that the block front end needs to start.
 ///
@@ -86,7 +89,7 @@ pub struct VolumeSettings {
     pub origin_tls: Option<OriginTls>,
     /// The cache: a file or a block device.
     pub cache: PathBuf,
-    /// Bytes of the cache, for one that is to be created; `None` for [`CACHE_BYTES`].
+    /// Bytes of the cache, for one that is to be created; `None` for [`new_cache_bytes`].
     pub cache_bytes: Option<u64>,
     /// Bytes of the log in it; `None` for a quarter.
     pub log_bytes: Option<u64>,
@@ -175,5 +178,11 @@ impl UnsafeFlags {
 pub const AUTO_IN_GROUP: &str =
     "--auto does not go with --group: the volumes of a consistency group are destaged together";
 
-/// The size of a new cache unless told: 4 GiB.
-pub const CACHE_BYTES: u64 = destage_engine::defaults::volume::CACHE_BYTES;
+/// The size of a new cache there unless told, bytes: 4 GiB, or all of a smaller block device.
+pub fn new_cache_bytes(cache: &Path) -> u64 {
+    let device = std::fs::metadata(cache).ok().filter(|meta| meta.file_type().is_block_device());
+    // A device that cannot be opened is named by the start, which opens it.
+    let device =
+        device.and_then(|_| File::open(cache).and_then(|mut it| it.seek(SeekFrom::End(0))).ok());
+    device.map_or(defaults::volume::CACHE_BYTES, |bytes| bytes.min(defaults::volume::CACHE_BYTES))
+}

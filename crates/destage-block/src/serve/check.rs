@@ -8,7 +8,7 @@ use super::{ServeError, groups};
 use crate::cache::{self, CacheDevice, CacheError, FileMedia};
 use crate::origin::{self, Origin};
 use crate::redo::RedoStore;
-use crate::settings::{CACHE_BYTES, OriginTls, Settings, VolumeSettings};
+use crate::settings::{OriginTls, Settings, VolumeSettings, new_cache_bytes};
 use destage_core::Order;
 use destage_runtime::exit;
 use destage_runtime::findings::Findings;
@@ -115,7 +115,7 @@ fn redo(settings: &VolumeSettings, reach: &origin::NbdOptions) -> Result<String,
 fn cache(settings: &VolumeSettings, origin: Option<&str>) -> Result<String, ServeError> {
     let failed = |error: CacheError| cache_error(settings, &error);
     let path = &settings.cache;
-    let size = bytes(settings.cache_bytes.unwrap_or(CACHE_BYTES));
+    let size = bytes(settings.cache_bytes.unwrap_or_else(|| new_cache_bytes(path)));
     if !path.exists() {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         std::fs::metadata(folder.unwrap_or_else(|| Path::new(".")))

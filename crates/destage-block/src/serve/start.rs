@@ -13,7 +13,9 @@ use crate::engine::{self, Context, GroupClock, OpenError, Parts, Volume, VolumeO
 use crate::nbd::server::{Export, Tls};
 use crate::origin::{self, InTurn, NbdOptions, Origin, OriginIoError, OriginIoErrorKind, Turns};
 use crate::redo::{CoordinatorRecord, InDoubt, NewStore, RedoError, RedoStore, ask_coordinator};
-use crate::settings::{Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, VolumeSettings};
+use crate::settings::{
+    Atomic, GroupSettings, OriginTls, Settings, VolumeSettings, new_cache_bytes,
+};
 use destage_core::{Lsn, Order};
 use destage_engine::Drive;
 use destage_journal::{ErrorKind, Journal, Options};
@@ -330,8 +332,8 @@ fn new_cache(
     made: &mut Made,
 ) -> Result<CacheDevice, ServeError> {
     let failed = |error: CacheError| cache_error(settings, &error);
-    let total_bytes = settings.cache_bytes.unwrap_or(CACHE_BYTES);
     let path = &settings.cache;
+    let total_bytes = settings.cache_bytes.unwrap_or_else(|| new_cache_bytes(path));
     if path.exists() {
         let media = FileMedia::open(path).map_err(failed)?;
         CacheDevice::check_empty(Box::new(media)).map_err(failed)?;

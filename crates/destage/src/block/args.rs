@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use destage_block::nbd::tls::Identity;
 use destage_block::origin::NbdOptions;
 use destage_block::settings::{
-    AUTO_IN_GROUP, Atomic, CACHE_BYTES, GroupSettings, OriginTls, Settings, TlsSettings,
-    UnsafeFlags, VolumeSettings,
+    AUTO_IN_GROUP, Atomic, GroupSettings, OriginTls, Settings, TlsSettings, UnsafeFlags,
+    VolumeSettings, new_cache_bytes,
 };
 use destage_core::{AtLimit, Policy, Span, When};
 use destage_engine::{WritePolicy, commit_on_flush, defaults, set_dirty_limit};
@@ -97,7 +97,7 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
 
-    /// Bytes of the cache when it is created; 4G unless told. 64M to 16T.
+    /// Bytes of the cache when it is created; unless told 4G, or all of a smaller device. 64M to 16T.
     #[arg(long, value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
     cache_size: Option<Bytes>,
 
@@ -409,7 +409,9 @@ impl VolumeArgs {
     }
 
     fn cache_bytes(&self) -> u64 {
-        self.cache_size.map_or(CACHE_BYTES, Bytes::get)
+        let told = self.cache_size.map(Bytes::get);
+        let unless_told = || self.cache.as_deref().map(new_cache_bytes);
+        told.or_else(unless_told).unwrap_or(defaults::volume::CACHE_BYTES)
     }
 
     fn policy(&self) -> Result<Policy, String> {

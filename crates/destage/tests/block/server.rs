@@ -25,6 +25,7 @@ pub(crate) struct Launch {
     pub(crate) redo: Option<PathBuf>,
     listen: String,
     log: PathBuf,
+    is_sized: bool,
     arguments: Vec<String>,
 }
 
@@ -37,8 +38,15 @@ impl Launch {
             redo: None,
             listen: format!("unix:{}", scratch.join("nbd.sock").display()),
             log: scratch.join("block.log"),
+            is_sized: true,
             arguments: Vec::new(),
         }
+    }
+
+    /// With a cache there that is as large as it is unless told.
+    pub(crate) fn on_cache(mut self, cache: &Path) -> Self {
+        (self.cache, self.is_sized) = (cache.to_owned(), false);
+        self
     }
 
     /// Before another origin.
@@ -77,7 +85,7 @@ impl Launch {
         if !self.arguments.iter().any(|argument| argument == "--admin") {
             command.args(["--admin", "127.0.0.1:0"]);
         }
-        if !self.arguments.iter().any(|argument| argument == "--cache-size") {
+        if self.is_sized && !self.arguments.iter().any(|argument| argument == "--cache-size") {
             command.args(["--cache-size", "64M"]);
         }
         command.args(["--origin", &self.origin]).arg("--cache").arg(&self.cache);

@@ -1,5 +1,6 @@
 //! A start that fails: it leaves no file that was not there, changes none that was, and attaches nothing for good.
 
+use crate::disks::{Kind, Loop};
 use crate::harness::Scratch;
 use crate::history::stamped;
 use crate::server::{Launch, image};
@@ -166,6 +167,27 @@ fn a_folder_that_cannot_be_mounted_on_is_found_before_anything_is_attached() {
     fs::copy(&launch.cache, &warm).expect("a copy");
     assert_eq!(launch.clone().with(&["--fuse", &full]).refused().0, 2);
     fs::copy(&warm, &launch.cache).expect("it is put back");
+    assert_eq!(launch.start().stop(), 0);
+}
+
+/// > unless told 4G, or all of a smaller device
+#[test]
+fn a_cache_takes_all_of_a_device_that_is_smaller_than_the_default() {
+    if !Kind::Ext4.is_known() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (launch, _) = launch(&scratch);
+    let file = scratch.join("device.img");
+    File::create(&file).and_then(|file| file.set_len(1 << 30)).expect("a file");
+    let device = Loop::on(&file, Kind::Ext4);
+    let launch = launch.on_cache(device.path());
+    let server = launch.start();
+    // A quarter of the cache is its log.
+    let log = server.status()["volumes"][0]["log_bytes_max"].as_u64().expect("a number");
+    assert!((240 << 20..=256 << 20).contains(&log), "{log}");
+    assert_eq!(server.stop(), 0);
+    // It is a cache now, and goes on as one.
     assert_eq!(launch.start().stop(), 0);
 }
 
