@@ -11,10 +11,11 @@ const ERROR: f64 = 0.15;
 const ERROR_P99: f64 = 0.3;
 
 /// What advice predicts, by its name there; how it is called here; and how far it may be off, where there is a target.
-const FIGURES: [(&str, &str, Option<f64>); 6] = [
+const FIGURES: [(&str, &str, Option<f64>); 7] = [
     ("mean", "a request, mean", Some(ERROR)),
     ("p99-read", "99 % of the reads", Some(ERROR_P99)),
     ("p99-write", "99 % of the writes", Some(ERROR_P99)),
+    ("dirty-age", "dirty age when sent, mean", Some(ERROR)),
     ("behind", "origin behind, at most", Some(ERROR)),
     ("origin-writes", "written at the origin", None),
     ("origin-reads", "read at the origin", None),

@@ -73,6 +73,7 @@ impl Wish {
         report.origin.write_blocks = tally.origin_writes;
         report.origin.write_requests = tally.batches;
         report.destage.staleness_max = tally.staleness_max;
+        report.destage.dirty_age_mean = tally.dirty_age_mean;
     }
 }
 

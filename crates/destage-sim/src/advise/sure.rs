@@ -20,6 +20,8 @@ pub enum Predicted {
     P99Read,
     /// How long 99 % of the writes take at most, seconds.
     P99Write,
+    /// How long what changed is dirty before a batch takes it, on average, seconds.
+    DirtyAge,
     /// How far the origin is behind at most, seconds.
     Behind,
     /// Blocks or rows written at the origin.
@@ -117,10 +119,11 @@ impl Wish {
 
 impl Predicted {
     /// Each once.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Mean,
         Self::P99Read,
         Self::P99Write,
+        Self::DirtyAge,
         Self::Behind,
         Self::OriginWrites,
         Self::OriginReads,
@@ -132,6 +135,7 @@ impl Predicted {
             Self::Mean => "a request, mean",
             Self::P99Read => "99 % of the reads",
             Self::P99Write => "99 % of the writes",
+            Self::DirtyAge => "dirty age when sent, mean",
             Self::Behind => "origin behind, at most",
             Self::OriginWrites => "written at the origin",
             Self::OriginReads => "read at the origin",
@@ -175,6 +179,7 @@ fn of_run(run: &RecordedRun, what: Predicted) -> Option<f64> {
         }
         Predicted::P99Read => reads.map(|reads| reads.p99),
         Predicted::P99Write => writes.map(|writes| writes.p99),
+        Predicted::DirtyAge => Some(run.tally.dirty_age_mean),
         Predicted::Behind => Some(run.tally.staleness_max),
         Predicted::OriginWrites => Some(run.tally.origin_writes as f64),
         Predicted::OriginReads => Some(run.tally.fetches as f64),
@@ -187,6 +192,7 @@ fn of_judged(judged: &Judged, what: Predicted) -> f64 {
         Predicted::Mean => judged.mean(),
         Predicted::P99Read => report.reads.latency.p99,
         Predicted::P99Write => report.writes.latency.p99,
+        Predicted::DirtyAge => report.destage.dirty_age_mean,
         Predicted::Behind => judged.behind,
         Predicted::OriginWrites => report.origin.write_blocks as f64,
         Predicted::OriginReads => report.origin.read_blocks as f64,

@@ -187,6 +187,7 @@ fn recorded_as(judged: &Judged, policy: destage_core::Policy) -> RecordedRun {
     let report = &judged.report;
     let mut tally = crate::replay::Tally::default();
     tally.staleness_max = judged.behind;
+    tally.dirty_age_mean = report.destage.dirty_age_mean;
     tally.origin_writes = report.origin.write_blocks;
     tally.fetches = report.origin.read_blocks;
     let [reads, writes] = [&report.reads, &report.writes].map(|kind| Some(kind.latency.clone()));
