@@ -293,7 +293,7 @@ impl Volumes<'_> {
             ),
             (
                 "Destage's settings",
-                "`destage block serve --policy POLICY`, otherwise defaults (`-d flush`, `-D 30s`, `--when async`); `--redo` \
+                "`--policy` as the row says, otherwise the defaults of `destage block serve` (`-d flush`, `-D 30s`, `--when async`); `--redo` \
                  on the slow disk; `nbd-client -unix -block-size 4096`"
                     .to_owned(),
             ),
