@@ -1,8 +1,6 @@
 //! Every case of `destage-bench block` on a tiny scale: that it runs, and measures something.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::process::Command;
+mod report;
 
 /// The cases, and what each is to fill: figures, tables or both.
 const CASES: [(&str, &[&str]); 9] = [
@@ -21,7 +19,7 @@ const MOUNTING: [(&str, &[&str]); 2] = [
     ("files", &["mounted ext4"]),
     ("file-systems", &["Figure 15: PostMark", "Figure 15: against"]),
 ];
-const TINY: [&str; 13] = [
+const TINY: [&str; 12] = [
     "block",
     "--quick",
     "--seconds",
@@ -34,34 +32,11 @@ const TINY: [&str; 13] = [
     "64M",
     "--full-cache",
     "128M",
-    "--json",
 ];
 
-/// `destage` as the tests are told, or where cargo builds it.
-fn destage() -> OsString {
-    let built = || Path::new(env!("CARGO_BIN_EXE_destage-bench")).with_file_name("destage").into();
-    std::env::var_os("DESTAGE_BIN").unwrap_or_else(built)
-}
-
 fn run(cases: &[(&str, &[&str])]) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let json = folder.path().join("report.json");
     let names: Vec<&str> = cases.iter().map(|(name, _)| *name).collect();
-    let output = Command::new(env!("CARGO_BIN_EXE_destage-bench"))
-        .args(TINY)
-        .arg(&json)
-        .args(["--cases", &names.join(",")])
-        .arg("--destage-bin")
-        .arg(destage())
-        .arg("--dir")
-        .arg(folder.path())
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{names:?}: {}: {said}", output.status);
-    let text = std::fs::read_to_string(&json).expect("a report");
-    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(report["failures"].as_array().map(Vec::len), Some(0), "{report:#}");
+    let report = report::of(report::bench().args(TINY).args(["--cases", &names.join(",")]));
     let texts = |list: &str, name: &str| -> Vec<String> {
         let all = report[list].as_array().into_iter().flatten();
         all.filter_map(|it| it[name].as_str().map(str::to_owned)).collect()

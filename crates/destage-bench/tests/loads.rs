@@ -1,33 +1,10 @@
 //! YCSB and BG on a small scale: they run, on every side, and find at the origin what was acknowledged.
 
-use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::Command;
-
-/// `destage` as the tests are told, or where cargo builds it.
-fn destage() -> OsString {
-    let built = || Path::new(env!("CARGO_BIN_EXE_destage-bench")).with_file_name("destage").into();
-    std::env::var_os("DESTAGE_BIN").unwrap_or_else(built)
-}
+mod report;
 
 /// The report of a run.
 fn run(arguments: &[&str]) -> serde_json::Value {
-    let folder = tempfile::tempdir().expect("a folder");
-    // The database's user must be able to enter it.
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).expect("its mode can be changed");
-    let json = folder.path().join("report.json");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_destage-bench"));
-    command.args(arguments).arg("--quick").arg("--json").arg(&json);
-    command.arg("--destage-bin").arg(destage()).arg("--dir").arg(folder.path());
-    let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {}: {said}", output.status);
-    let text = std::fs::read_to_string(&json).expect("a report");
-    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(report["failures"].as_array().map(Vec::len), Some(0), "{report:#}");
-    report
+    report::of(report::bench().args(arguments).arg("--quick"))
 }
 
 /// The rows of the table of this title.

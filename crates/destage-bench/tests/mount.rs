@@ -1,8 +1,8 @@
 //! Every case of `destage-bench mount` on a tiny scale: that it runs, and measures something on every side.
 
+mod report;
+
 use std::ffi::OsString;
-use std::path::Path;
-use std::process::Command;
 
 use destage_testkit::needs;
 
@@ -10,26 +10,13 @@ const CASES: [&str; 8] =
     ["varmail", "fileserver", "createfiles", "metadata", "fsync", "sqlite", "build", "zipf"];
 const FILEBENCH: [&str; 3] = ["filebench-varmail", "filebench-fileserver", "filebench-createfiles"];
 
-/// `destage` as the tests are told, or where cargo builds it.
-fn destage() -> OsString {
-    let built = || Path::new(env!("CARGO_BIN_EXE_destage-bench")).with_file_name("destage").into();
-    std::env::var_os("DESTAGE_BIN").unwrap_or_else(built)
-}
-
 fn run(cases: &[&str], sides: usize, more: &[(&str, OsString)]) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let json = folder.path().join("report.json");
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_destage-bench"));
+    let mut bench = report::bench();
     bench.args(["mount", "--quick", "--seconds", "0.2", "--files", "32", "--zipf", "2"]);
-    bench.args(["--cases", &cases.join(","), "--json"]).arg(&json);
-    bench.arg("--destage-bin").arg(destage()).arg("--dir").arg(folder.path());
+    bench.args(["--cases", &cases.join(",")]);
     bench.env_remove("DESTAGE_CEPH").env_remove("DESTAGE_TEST_FILEBENCH");
     bench.args(more.iter().flat_map(|(flag, value)| [OsString::from(flag), value.clone()]));
-    let output = bench.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{cases:?}: {}: {said}", output.status);
-    let text = std::fs::read_to_string(&json).expect("a report");
-    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let report = report::of(&mut bench);
     let tables = report["tables"].as_array().expect("a list");
     assert_eq!(tables.len(), cases.len(), "{report:#}");
     for table in tables {

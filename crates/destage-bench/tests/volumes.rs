@@ -1,16 +1,8 @@
 //! The peers of volumes on a small scale: each side is measured in a guest, and what each slow disk is left with is seen.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::process::Command;
+mod report;
 
 use destage_testkit::needs;
-
-/// `destage` as the tests are told, or where cargo builds it.
-fn destage() -> OsString {
-    let built = || Path::new(env!("CARGO_BIN_EXE_destage-bench")).with_file_name("destage").into();
-    std::env::var_os("DESTAGE_BIN").unwrap_or_else(built)
-}
 
 #[test]
 #[ignore = "takes a built destage, qemu and the kernel of a guest: cargo xtask test --only bench"]
@@ -19,21 +11,8 @@ fn bcache_and_dm_writecache_are_measured_and_only_destage_keeps_the_order() {
     if !needs::has("qemu-system-x86_64") || !needs::has("fio") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let json = folder.path().join("report.json");
-    let output = Command::new(env!("CARGO_BIN_EXE_destage-bench"))
-        .args(["peers", "--only", "volumes", "--quick", "--guest", &guest, "--json"])
-        .arg(&json)
-        .arg("--destage-bin")
-        .arg(destage())
-        .arg("--dir")
-        .arg(folder.path())
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
-    let text = std::fs::read_to_string(&json).expect("a report");
-    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let quick = ["peers", "--only", "volumes", "--quick", "--guest", &guest];
+    let report = report::of(report::bench().args(quick));
     let rows = |title: &str| -> Vec<Vec<String>> {
         let tables = report["tables"].as_array().expect("tables");
         let found = tables.iter().find(|table| table["title"].as_str() == Some(title));
