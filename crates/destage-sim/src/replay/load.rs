@@ -227,7 +227,7 @@ impl Observer for Load {
             self.held_bytes = core.status().cache_bytes;
         }
         self.ended = now;
-        self.ended_clean = core.status().dirty_groups == 0;
+        self.ended_clean = core.last() == core.decided();
         match *input {
             Input::Access { request, intent, units } => {
                 let known = self.identities.len() as u32;
@@ -325,7 +325,7 @@ impl Observer for Load {
 
     fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
         self.open.executing = None;
-        self.ended_clean = core.status().dirty_groups == 0;
+        self.ended_clean = core.last() == core.decided();
         match *effect {
             Effect::Execute { request, access, .. } => {
                 // A request from before the recording is not known.

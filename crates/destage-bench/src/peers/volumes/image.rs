@@ -111,8 +111,8 @@ impl<'a> Image<'a> {
         }
         image.program("make-bcache", &packages.folder.join("usr/sbin/make-bcache"))?;
         for name in PROGRAMS {
-            let found = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-            let found = found.clone().find(|path| path.is_file());
+            let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+            let found = places.find(|path| path.is_file());
             image.program(name, &found.ok_or_else(|| format!("{name} is not installed"))?)?;
         }
         image.program("destage", destage)?;
