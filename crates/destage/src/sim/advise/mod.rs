@@ -157,6 +157,8 @@ struct Ranked<'a> {
 
 /// Runs the candidates and shows their ranking.
 pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
+    // Before a long trace is read.
+    let rpo_crash = rpo_crash(args)?;
     let stop = interrupt()?;
     let mut requests: Vec<Request> = Vec::new();
     let mut reading = args.trace.open("reading")?;
@@ -173,7 +175,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     }
     let wish = Wish {
         rpo: args.rpo.span(),
-        rpo_crash: rpo_crash(args)?,
+        rpo_crash,
         p99_read: args.p99_read.map(Interval::span),
         p99_write: args.p99_write.map(Interval::span),
         front: front(args, &requests)?,
