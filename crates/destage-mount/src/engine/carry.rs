@@ -20,7 +20,7 @@ use super::record::{Base, NameChange};
 use crate::ask::{Errno, Ino, Kind};
 use crate::lanes;
 use crate::origin::{Attributes, Key, Origin, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The folders of this front end at the origin.
 #[derive(Clone, Debug)]
@@ -112,8 +112,8 @@ struct Carrier<'a> {
     landed: Landed,
     controls: Controls,
     lanes: usize,
-    /// The numbers of new files that have their names, and still those under which they were made in advance.
-    second_steps: Vec<u64>,
+    /// New files that have their names, and still those under which they were made in advance, by their numbers.
+    second_steps: Vec<(u64, Key)>,
 }
 
 impl Carrier<'_> {
@@ -221,24 +221,22 @@ impl Carrier<'_> {
 
     fn names(&mut self, plan: &Plan) -> Result<()> {
         let done = self.done_before(&plan.in_doubt)?;
-        if let Some(last) = done.checked_sub(1).map(|last| &plan.in_doubt[last])
-            && !self.is_lost(last)
-        {
+        let last_done = done.checked_sub(1).map(|last| &plan.in_doubt[last]);
+        if let Some(last) = last_done.filter(|last| !self.is_lost(last)) {
             self.end_rename(last)?;
         }
-        for (index, work) in plan.names.iter().enumerate() {
-            let Some(change) = &work.change else { continue };
-            if index < done && !self.is_lost(work) {
+        for work in &plan.names {
+            if last_done.is_some_and(|last| work.lsn <= last.lsn) && !self.is_lost(work) {
                 self.end_create(work)?;
                 continue;
             }
-            let mut named = self.name(work, change);
+            let mut named = self.name(work);
             if let Err(Errno::NOENT | Errno::EXIST) = named
                 && !self.is_lost(work)
             {
                 // Not what was found a moment ago.
-                self.asks_again(work, change)?;
-                named = self.name(work, change);
+                self.asks_again(work)?;
+                named = self.name(work);
             }
             match named {
                 Err(error) if is_lasting(error) => self.note(work, REFUSED)?,
@@ -270,8 +268,8 @@ impl Carrier<'_> {
     }
 
     /// Has the origin's client find out anew whose the names are that a change is about.
-    fn asks_again(&self, work: &NameWork, change: &NameChange) -> Result<()> {
-        for ((_, name, _), dir) in change.before().into_iter().flatten().zip(&work.dirs) {
+    fn asks_again(&self, work: &NameWork) -> Result<()> {
+        for ((_, name, _), dir) in work.change.before().into_iter().flatten().zip(&work.dirs) {
             self.origin.has_name(&work.file, dir, name)?;
         }
         Ok(())
@@ -286,13 +284,13 @@ impl Carrier<'_> {
         }
     }
 
-    fn name(&mut self, work: &NameWork, change: &NameChange) -> Result<()> {
+    fn name(&mut self, work: &NameWork) -> Result<()> {
         let [dir, to_dir] = &work.dirs;
         let file = &work.file;
         if self.is_lost(work) {
-            return self.lost_name(work, change);
+            return self.lost_name(work);
         }
-        match change {
+        match &work.change {
             NameChange::Create { name, staged: number, make, .. } => {
                 let pool = self.own.pool(*number);
                 let staged = staged_name(*number);
@@ -304,12 +302,12 @@ impl Carrier<'_> {
                 };
                 match named {
                     Ok(()) => {
-                        self.second_steps.extend(in_steps.then_some(*number));
+                        self.second_steps.extend(in_steps.then(|| (*number, file.clone())));
                         Ok(())
                     }
                     Err(Errno::EXIST | Errno::NOENT) => {
                         if self.whose(dir, name)? == Some(file.ino) {
-                            self.second_steps.extend(in_steps.then_some(*number));
+                            self.second_steps.extend(in_steps.then(|| (*number, file.clone())));
                             return Ok(());
                         }
                         let reason = "others have given its name to another file";
@@ -376,12 +374,19 @@ impl Carrier<'_> {
 
     /// Takes the names under which new files were made away from them. Nobody waits for the order of these.
     fn take_second_steps(&mut self) -> Result<()> {
-        let numbers = std::mem::take(&mut self.second_steps);
+        let files: BTreeMap<u64, Key> =
+            std::mem::take(&mut self.second_steps).into_iter().collect();
+        let numbers: Vec<u64> = files.keys().copied().collect();
         let taken = self.own.in_lanes(self.lanes, &numbers, |numbers| -> Result<()> {
             for &number in numbers {
-                match self.origin.unlink(self.own.pool(number), &staged_name(number)) {
-                    // An earlier attempt has.
-                    Err(Errno::NOENT) => {}
+                let (pool, name) = (self.own.pool(number), staged_name(number));
+                match self.origin.unlink(pool, &name) {
+                    // An earlier attempt has, or its client has forgotten the name, since another one of the file was replaced.
+                    Err(Errno::NOENT) => {
+                        if self.origin.has_name(&files[&number], pool, &name)? {
+                            self.origin.unlink(pool, &name)?;
+                        }
+                    }
                     other => other?,
                 }
             }

@@ -71,6 +71,8 @@ pub(crate) struct Front {
     covers: Option<Arc<dyn Covers>>,
     /// Handles by which files may be written, where several hosts share the origin.
     writers: HashMap<Handle, Ino>,
+    /// Files that may be given out again once this group is durable, with which their last names went.
+    gone: BTreeSet<(Lsn, Ino)>,
     /// Everything up to there is at the origin, and the journal says so durably.
     checkpointed: Lsn,
     pub(crate) counted: Counted,
@@ -95,6 +97,8 @@ pub(crate) struct FrontControls {
     pub(crate) no_intent: bool,
     /// Whether the origin has room is not looked at.
     pub(crate) no_room: bool,
+    /// A file is given out again although a crash may bring it back.
+    pub(crate) no_wait_for_gone: bool,
     pub(crate) carry: Controls,
 }
 
@@ -116,6 +120,8 @@ pub(crate) struct Out {
     pub(crate) unused: Vec<Staged>,
     /// The same by number, of files that are gone.
     pub(crate) free: Vec<u64>,
+    /// Files made in advance that were used, and that the origin has as they were made.
+    pub(crate) unchanged: Vec<Staged>,
 }
 
 /// What comes of a request.
@@ -182,6 +188,7 @@ impl Front {
             measured: Measured::new(now),
             covers: None,
             writers: HashMap::new(),
+            gone: BTreeSet::new(),
             checkpointed: decided,
             counted: Counted::default(),
         }
@@ -337,6 +344,7 @@ impl Front {
             }
         }
         self.reclaim();
+        self.give_back();
         self.core.handle(self.now, Input::Tick);
         self.pump();
     }
@@ -467,8 +475,11 @@ impl FrontEnd for Front {
     }
 
     fn evict_unit(&mut self, unit: UnitId) {
-        if let Some(node) = self.units.take(unit).and_then(|ino| self.tree.node_mut(ino)) {
-            node.unit = None;
+        if let Some(ino) = self.units.take(unit) {
+            if let Some(node) = self.tree.node_mut(ino) {
+                node.unit = None;
+            }
+            self.tree.drop_if_idle(ino, self.core.decided());
         }
         self.core.handle(self.now, Input::Evicted { identity: 0 });
     }

@@ -6,6 +6,7 @@ mod covers;
 mod exec;
 mod extents;
 mod front;
+mod lives;
 mod needs;
 mod node;
 mod plan;

@@ -2,6 +2,7 @@
 
 use super::below::Place;
 use super::extents::Extents;
+use super::lives::Life;
 use super::record::Base;
 use crate::ask::{Ino, Kind, Name, Stat};
 use crate::origin::Key;
@@ -133,6 +134,19 @@ impl Node {
         self.key.handle.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         })
+    }
+
+    /// From the group that made it in advance to the one with which its last name went, if it has none and the origin knows none.
+    pub(crate) fn life(&self) -> Option<Life> {
+        let ((_, from), to) = (self.staged?, self.dead?);
+        Some(Life { ino: self.key.ino, from, to })
+    }
+
+    /// The number is another file's now. Returns the life that was.
+    pub(crate) fn begin_life(&mut self, key: Key, kind: Kind) -> Option<Life> {
+        let (life, lookups, unit) = (self.life(), self.lookups, self.unit);
+        *self = Self { lookups, unit, ..Self::new(key, kind) };
+        life
     }
 
     /// No name and nobody who has it open: what it holds is of no use to anybody.

@@ -6,6 +6,7 @@
 //! with all its names.
 
 use super::extents::Content;
+use super::lives::Lives;
 use super::node::Node;
 use super::record::{Base, NameChange, Record};
 use super::tree::{Doubt, Tree};
@@ -22,13 +23,15 @@ pub(crate) struct Plan {
     pub(crate) at: Lsn,
     pub(crate) files: Vec<FileWork>,
     pub(crate) names: Vec<NameWork>,
+    /// Changes of names up to this group, with those that are void.
+    pub(crate) due: usize,
     /// Changes of names that earlier attempts may have done, from the first one on: they may reach further than this batch.
     pub(crate) in_doubt: Vec<NameWork>,
     /// Directories whose names change: their times are to be as they are here.
     pub(crate) dirs: Vec<(Key, Stat)>,
     /// Files that may look different to the origin afterwards.
     pub(crate) touched: BTreeMap<Ino, Key>,
-    pub(crate) absorbed: BTreeSet<Ino>,
+    pub(crate) absorbed: Lives,
     /// So many of them are created in this batch.
     pub(crate) absorbed_now: u64,
     /// Other hosts share the origin, each by its tokens.
@@ -57,12 +60,11 @@ pub(crate) struct FileWork {
     pub(crate) staged: Option<u64>,
 }
 
-/// A change of names with the keys of all that it names.
+/// A change of names that is not void, with the keys of all that it names.
 #[derive(Clone, Debug)]
 pub(crate) struct NameWork {
     pub(crate) lsn: Lsn,
-    /// `None` where there is nothing to be done.
-    pub(crate) change: Option<NameChange>,
+    pub(crate) change: NameChange,
     pub(crate) file: Key,
     pub(crate) dirs: [Key; 2],
     /// Others have had the tokens since.
@@ -90,7 +92,7 @@ pub(crate) struct Conflict {
 impl Plan {
     /// Whether the origin is not touched at all.
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.names.is_empty()
+        self.files.is_empty() && self.due == 0
     }
 
     /// What is to be durable before the origin is touched.
@@ -98,7 +100,7 @@ impl Plan {
         Record::Intent {
             upto: self.upto.0,
             files: self.touched.keys().copied().collect(),
-            absorbed: self.absorbed.iter().copied().collect(),
+            absorbed: self.absorbed.iter().collect(),
         }
     }
 }
@@ -108,40 +110,41 @@ impl Tree {
     pub(crate) fn plan(&mut self, upto: Lsn, at: Lsn) -> Plan {
         let due = self.log.iter().take_while(|(lsn, _)| *lsn <= upto);
         let log: Vec<(Lsn, NameChange)> = due.cloned().collect();
-        let absorbed: BTreeSet<Ino> = log
-            .iter()
-            .map(|(_, change)| change.ino())
-            .filter(|&ino| self.is_absorbed(ino))
-            .collect();
+        let absorbed: Lives =
+            log.iter().filter_map(|(lsn, change)| self.absorbed_at(change.ino(), *lsn)).collect();
         let creates = |change: &NameChange| matches!(change, NameChange::Create { .. });
         let absorbed_now = log
             .iter()
-            .filter(|(_, change)| creates(change) && absorbed.contains(&change.ino()))
+            .filter(|(lsn, change)| creates(change) && absorbed.contains(change.ino(), *lsn))
             .count() as u64;
         let is_due = |node: &Node| node.changed.first.is_some_and(|first| first <= upto);
         let dirty = self.dirty.iter().copied();
         let aged = dirty.filter(|&ino| self.node(ino).is_some_and(is_due));
         // A name takes its file's newest content along.
-        let named = log.iter().map(|(_, change)| change.ino());
+        let not_void = log.iter().filter(|(lsn, change)| !absorbed.contains(change.ino(), *lsn));
+        let named = not_void.map(|(_, change)| change.ino());
         let inos: BTreeSet<Ino> = aged.chain(named).collect();
         let files: Vec<FileWork> =
             inos.into_iter().filter_map(|ino| self.file_work(ino, &absorbed)).collect();
         for file in &files {
             self.send(file);
         }
-        let names: Vec<NameWork> =
-            log.iter().map(|(lsn, change)| self.name_work(*lsn, change, &absorbed)).collect();
+        let names: Vec<NameWork> = log
+            .iter()
+            .filter_map(|(lsn, change)| self.name_work(*lsn, change, &absorbed))
+            .collect();
         let in_doubt = self.doubt.as_ref().map_or_else(Vec::new, |doubt| {
             let begun = self.log.iter().take_while(|(lsn, _)| *lsn <= doubt.upto);
-            begun.map(|(lsn, change)| self.name_work(*lsn, change, &doubt.absorbed)).collect()
+            begun
+                .filter_map(|(lsn, change)| self.name_work(*lsn, change, &doubt.absorbed))
+                .collect()
         });
         let mut touched: BTreeMap<Ino, Key> =
             files.iter().map(|file| (file.key.ino, file.key.clone())).collect();
         let mut dirs = BTreeMap::new();
-        for work in names.iter().filter(|work| work.change.is_some()) {
+        for work in &names {
             touched.insert(work.file.ino, work.file.clone());
-            let replaced = work.change.as_ref().and_then(NameChange::replaced);
-            if let Some(node) = replaced.and_then(|ino| self.node(ino)) {
+            if let Some(node) = work.change.replaced().and_then(|ino| self.node(ino)) {
                 touched.insert(node.key.ino, node.key.clone());
             }
             for dir in &work.dirs {
@@ -155,13 +158,28 @@ impl Tree {
         }
         let dirs = dirs.into_values().collect();
         let is_shared = false;
-        Plan { upto, at, files, names, in_doubt, dirs, touched, absorbed, absorbed_now, is_shared }
+        let due = log.len();
+        Plan {
+            upto,
+            at,
+            files,
+            names,
+            due,
+            in_doubt,
+            dirs,
+            touched,
+            absorbed,
+            absorbed_now,
+            is_shared,
+        }
     }
 
-    fn file_work(&self, ino: Ino, absorbed: &BTreeSet<Ino>) -> Option<FileWork> {
+    fn file_work(&self, ino: Ino, absorbed: &Lives) -> Option<FileWork> {
         let node = self.node(ino)?;
         let (first, stat) = (node.changed.first?, node.stat?);
-        let is_absorbed = absorbed.contains(&ino) || self.absorbed.contains(&ino);
+        let is_absorbed = node
+            .dead
+            .is_some_and(|dead| absorbed.contains(ino, dead) || self.absorbed.contains(ino, dead));
         // Nobody will read it. What may be named at the origin yet needs its content.
         if node.is_gone() && (is_absorbed || node.staged.is_none()) {
             return None;
@@ -190,30 +208,30 @@ impl Tree {
         }
     }
 
-    fn name_work(&self, lsn: Lsn, change: &NameChange, absorbed: &BTreeSet<Ino>) -> NameWork {
-        let is_absorbed = |ino: Ino| absorbed.contains(&ino) || self.absorbed.contains(&ino);
-        let node = |ino: Ino| self.node(ino).expect("what an undecided change names is known");
-        let change_left = left_of(change, is_absorbed, |ino| node(ino).kind);
-        let ino = change_left.as_ref().map_or_else(|| change.ino(), NameChange::ino);
-        let file = node(ino);
-        let dirs = change_left.as_ref().unwrap_or(change).dirs();
-        NameWork {
+    /// `None` where there is nothing to be done.
+    fn name_work(&self, lsn: Lsn, change: &NameChange, absorbed: &Lives) -> Option<NameWork> {
+        let is_absorbed =
+            |ino: Ino| absorbed.contains(ino, lsn) || self.absorbed.contains(ino, lsn);
+        let node =
+            |ino: Ino| self.node(ino).expect("what a change names is known until it is void");
+        let change = left_of(change, is_absorbed, |ino| node(ino).kind)?;
+        Some(NameWork {
             lsn,
-            file: file.key.clone(),
+            file: node(change.ino()).key.clone(),
             is_lost: self.lost_names.contains(&lsn),
-            dirs: dirs.map(|dir| node(dir).key.clone()),
-            change: change_left,
-        }
+            dirs: change.dirs().map(|dir| node(dir).key.clone()),
+            change,
+        })
     }
 
     /// A batch is about to touch the origin.
     pub(crate) fn begin(&mut self, plan: &Plan) {
         self.written_in_part.extend(plan.touched.keys());
         // What an earlier attempt has left out stays left out.
-        let none = || Doubt { upto: plan.upto, absorbed: BTreeSet::new() };
+        let none = || Doubt { upto: plan.upto, absorbed: Lives::default() };
         let doubt = self.doubt.get_or_insert_with(none);
         doubt.upto = doubt.upto.max(plan.upto);
-        doubt.absorbed.extend(&plan.absorbed);
+        doubt.absorbed.extend(plan.absorbed.iter());
     }
 
     /// A batch is at the origin, durable there. Returns the numbers of the files made in advance that nobody needs any more.
@@ -238,13 +256,15 @@ impl Tree {
         }
         let void: BTreeSet<Lsn> =
             landed.conflicts.iter().filter_map(|conflict| conflict.of_name).collect();
+        let mut named = BTreeSet::new();
         while let Some((lsn, change)) = self.log.pop_front_if(|(lsn, _)| *lsn <= upto) {
+            named.extend(change.dirs().into_iter().chain([change.ino()]));
             for (dir, name, _) in change.after().into_iter().flatten() {
                 self.settle_name(dir, name, upto, void.contains(&lsn));
             }
             if let NameChange::Create { ino, .. } = change {
-                if plan.absorbed.contains(&ino) {
-                    self.absorbed.insert(ino);
+                if let Some(life) = plan.absorbed.of(ino, lsn) {
+                    self.absorbed.insert(life);
                 } else if let Some(node) = self.node_mut(ino) {
                     node.staged = None;
                 }
@@ -252,7 +272,7 @@ impl Tree {
         }
         self.doubt = self.doubt.take().filter(|doubt| doubt.upto > upto);
         self.written_in_part.retain(|ino| !plan.touched.contains_key(ino));
-        self.clean(plan)
+        self.clean(plan, named)
     }
 
     fn file_landed(&mut self, file: &FileWork, at: Lsn, is_lost: bool) {
@@ -272,34 +292,24 @@ impl Tree {
     }
 
     /// What is decided of the batch's files, and was all there was, need not be known any more.
-    fn clean(&mut self, plan: &Plan) -> Vec<u64> {
+    fn clean(&mut self, plan: &Plan, named: BTreeSet<Ino>) -> Vec<u64> {
         let upto = plan.upto;
         let mut free = Vec::new();
-        let named = plan.names.iter().flat_map(|work| {
-            let dirs = work.dirs.iter().map(|dir| dir.ino);
-            [work.file.ino].into_iter().chain(dirs)
-        });
-        let mut inos: BTreeSet<Ino> = plan.touched.keys().copied().chain(named).collect();
+        let mut inos = named;
+        inos.extend(plan.touched.keys());
         inos.extend(self.dirty.iter().copied().filter(|&ino| {
             self.node(ino).is_some_and(|node| node.dead.is_some_and(|dead| dead <= upto))
         }));
-        inos.extend(plan.absorbed.iter());
         inos.extend(std::mem::take(&mut self.ahead));
-        inos.extend(self.absorbed.iter().copied());
+        inos.extend(self.absorbed.iter().map(|life| life.ino));
         for ino in inos {
             let Some(node) = self.node_mut(ino) else { continue };
-            let is_over = node.dead.is_some_and(|dead| dead <= upto) && node.opens == 0;
-            if is_over {
-                node.content.extents.forget_all();
-                node.xattrs.clear();
-                node.changed = Default::default();
-                free.extend(node.staged.map(|(number, _)| number));
-                node.staged = None;
-                self.dirty.remove(&ino);
-                self.absorbed.remove(&ino);
+            if node.opens == 0 {
+                free.extend(self.close_dead(ino, upto));
             }
             self.clean_if_done(ino, upto);
         }
+        self.forget_ended(upto);
         free
     }
 

@@ -7,8 +7,10 @@
 //!   moment  = seconds i64, nanos u32
 //! ```
 
+use super::lives::{Life, UNKNOWN_END};
 use crate::ask::{Ino, Kind, Make, Moment, Name, Stat};
 use crate::origin::Key;
+use destage_core::Lsn;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -33,10 +35,10 @@ pub(crate) enum Record {
     Names(NameChange),
     /// These files are about to be written at the origin, and names changed up to this group. Files that are gone again by
     /// then are left out.
-    Intent { upto: u64, files: Vec<Ino>, absorbed: Vec<Ino> },
+    Intent { upto: u64, files: Vec<Ino>, absorbed: Vec<Life> },
     /// It was done; what the files are like at the origin. Files left out of it are named until all that concerns
     /// them is done.
-    Ckpt { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Ino> },
+    Ckpt { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Life> },
     /// What could not be written since others had changed the origin, and where it is kept.
     Conflict { number: u64, ino: Ino, reason: String },
     /// Where several hosts share the origin: the token under which a file of this group was changed, by the handle of its
@@ -227,7 +229,7 @@ fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
         bytes = rest.0;
         let mut body = Reader(body);
         let record = read(kind, &mut body).ok_or(match kind {
-            BEGIN..=COVER => Unreadable::Broken,
+            BEGIN..=CKPT => Unreadable::Broken,
             _ => Unreadable::Unknown(kind),
         })?;
         if !body.0.is_empty() {
@@ -251,10 +253,12 @@ const LINK: u8 = 9;
 const UNLINK: u8 = 10;
 const RMDIR: u8 = 11;
 const RENAME: u8 = 12;
-const INTENT: u8 = 13;
-const CKPT: u8 = 14;
+const INTENT_OF_NUMBERS: u8 = 13;
+const CKPT_OF_NUMBERS: u8 = 14;
 const CONFLICT: u8 = 15;
 const COVER: u8 = 16;
+const INTENT: u8 = 17;
+const CKPT: u8 = 18;
 
 fn kind_of(record: &Record) -> u8 {
     match record {
@@ -315,7 +319,7 @@ fn body(record: &Record, out: &mut Vec<u8>) {
         Record::Intent { upto, files, absorbed } => {
             u64s(out, [*upto]);
             inos(out, files);
-            inos(out, absorbed);
+            lives(out, absorbed);
         }
         Record::Ckpt { upto, bases, absorbed } => {
             u64s(out, [*upto]);
@@ -324,7 +328,7 @@ fn body(record: &Record, out: &mut Vec<u8>) {
                 u64s(out, [*ino]);
                 write_base(out, *base);
             }
-            inos(out, absorbed);
+            lives(out, absorbed);
         }
         Record::Conflict { number, ino, reason } => {
             u64s(out, [*number, *ino]);
@@ -435,12 +439,15 @@ fn read(kind: u8, body: &mut Reader<'_>) -> Option<Record> {
             let (ino, replaced) = (body.u64()?, Some(body.u64()?).filter(|&ino| ino != 0));
             Record::Names(NameChange::Rename { dir, name, to_dir, to_name, ino, replaced })
         }
-        INTENT => Record::Intent { upto: body.u64()?, files: body.inos()?, absorbed: body.inos()? },
-        CKPT => {
+        INTENT | INTENT_OF_NUMBERS => {
+            let (upto, files) = (body.u64()?, body.inos()?);
+            Record::Intent { upto, files, absorbed: body.absorbed(kind == INTENT)? }
+        }
+        CKPT | CKPT_OF_NUMBERS => {
             let (upto, count) = (body.u64()?, body.u32()?);
             let bases = (0..count).map(|_| Some((body.u64()?, body.base()?)));
             let bases = bases.collect::<Option<_>>()?;
-            Record::Ckpt { upto, bases, absorbed: body.inos()? }
+            Record::Ckpt { upto, bases, absorbed: body.absorbed(kind == CKPT)? }
         }
         CONFLICT => Record::Conflict {
             number: body.u64()?,
@@ -481,6 +488,11 @@ fn inos(out: &mut Vec<u8>, inos: &[Ino]) {
     inos.iter().for_each(|&ino| u64s(out, [ino]));
 }
 
+fn lives(out: &mut Vec<u8>, lives: &[Life]) {
+    u32s(out, [lives.len() as u32]);
+    lives.iter().for_each(|life| u64s(out, [life.ino, life.from.0, life.to.0]));
+}
+
 /// What is left to read.
 struct Reader<'a>(&'a [u8]);
 
@@ -515,6 +527,18 @@ impl<'a> Reader<'a> {
     fn inos(&mut self) -> Option<Vec<Ino>> {
         let count = self.u32()?;
         (0..count).map(|_| self.u64()).collect()
+    }
+
+    /// Earlier versions wrote down numbers instead of lives.
+    fn absorbed(&mut self, is_of_lives: bool) -> Option<Vec<Life>> {
+        if !is_of_lives {
+            let life = |ino| Life { ino, from: Lsn::ZERO, to: UNKNOWN_END };
+            return Some(self.inos()?.into_iter().map(life).collect());
+        }
+        let count = self.u32()?;
+        let mut life =
+            || Some(Life { ino: self.u64()?, from: Lsn(self.u64()?), to: Lsn(self.u64()?) });
+        (0..count).map(|_| life()).collect()
     }
 }
 

@@ -51,11 +51,32 @@ fn all() -> Vec<Record> {
             ino: 9,
             replaced: Some(8),
         }),
-        Record::Intent { upto: 5, files: vec![9], absorbed: vec![8, 7] },
-        Record::Ckpt { upto: 5, bases: vec![(9, base)], absorbed: vec![8] },
+        Record::Intent { upto: 5, files: vec![9], absorbed: vec![life(8), life(7)] },
+        Record::Ckpt { upto: 5, bases: vec![(9, base)], absorbed: vec![life(8)] },
         Record::Conflict { number: 1, ino: 9, reason: "why".into() },
         Record::Cover { ino: 9, root: [1, 2][..].into() },
     ]
+}
+
+fn life(ino: Ino) -> Life {
+    Life { ino, from: Lsn(3), to: Lsn(5) }
+}
+
+#[test]
+fn files_left_out_are_read_as_earlier_versions_wrote_them() {
+    let numbers = |kind, before: &[u8]| {
+        let mut record = vec![kind, (before.len() + 20) as u8, 0, 0, 0];
+        record.extend_from_slice(before);
+        record.extend_from_slice(&[2, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        record
+    };
+    let whole = |ino| Life { ino, from: Lsn::ZERO, to: UNKNOWN_END };
+    let absorbed = vec![whole(8), whole(7)];
+    let none_else = [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let intent = Record::Intent { upto: 5, files: vec![], absorbed: absorbed.clone() };
+    assert_eq!(decode(&numbers(13, &none_else)), Ok(vec![intent]));
+    let checkpoint = Record::Ckpt { upto: 5, bases: vec![], absorbed };
+    assert_eq!(decode(&numbers(14, &none_else)), Ok(vec![checkpoint]));
 }
 
 #[test]
@@ -145,8 +166,8 @@ proptest! {
         if let Ok(read) = read_group(&bytes) {
             let root = Key { ino: 1, handle: [1][..].into() };
             let mut tree = crate::engine::tree::Tree::new(root);
-            tree.apply(destage_core::Lsn(1), &read);
-            tree.plan(destage_core::Lsn(1), destage_core::Lsn(1));
+            tree.apply(Lsn(1), &read);
+            tree.plan(Lsn(1), Lsn(1));
         }
     }
 }

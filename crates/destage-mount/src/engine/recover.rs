@@ -1,5 +1,6 @@
 //! What a start finds in the journal.
 
+use super::lives::{Life, Lives};
 use super::record::{Base, Record};
 use super::tree::{Doubt, Tree};
 use crate::ask::{Ino, Name};
@@ -12,7 +13,7 @@ pub(crate) struct Scan {
     /// Everything up to there is at the origin.
     pub(crate) decided: Lsn,
     bases: Vec<(Ino, Base)>,
-    absorbed: Vec<Ino>,
+    absorbed: Vec<Life>,
     /// Batches that had begun, and of which nothing says that they have ended.
     begun: Vec<Begun>,
     /// How often this journal has been mounted.
@@ -25,7 +26,7 @@ pub(crate) struct Scan {
 struct Begun {
     upto: Lsn,
     files: Vec<Ino>,
-    absorbed: Vec<Ino>,
+    absorbed: Vec<Life>,
 }
 
 impl Scan {
@@ -53,13 +54,13 @@ impl Scan {
     /// Prepares an empty tree for the groups behind [`Scan::decided`].
     pub(crate) fn prepare(&self, tree: &mut Tree, controls_no_intent: bool) {
         tree.bases.extend(self.bases.iter().copied());
-        tree.absorbed.extend(&self.absorbed);
+        tree.absorbed.extend(self.absorbed.iter().copied());
         if controls_no_intent {
             return;
         }
         let upto = self.begun.iter().map(|begun| begun.upto).max();
         tree.doubt = upto.map(|upto| {
-            let absorbed: BTreeSet<Ino> =
+            let absorbed: Lives =
                 self.begun.iter().flat_map(|begun| begun.absorbed.iter().copied()).collect();
             Doubt { upto, absorbed }
         });
@@ -73,9 +74,13 @@ impl Tree {
     pub(crate) fn recovered(&mut self) {
         self.bases.clear();
         let mut absorbed = std::mem::take(&mut self.absorbed);
-        absorbed.retain(|&ino| self.node(ino).is_some());
+        absorbed.retain(|life| self.node(life.ino).is_some());
         self.absorbed = absorbed;
         self.find_lost_names();
+        // What was read is durable. The origin may have lost these by now, and have other files with their numbers.
+        for ino in self.gone() {
+            self.give_back(ino, Lsn(u64::MAX));
+        }
     }
 
     /// Changes of names in directories that others have had since are lost, and so are those that build on them: the same name

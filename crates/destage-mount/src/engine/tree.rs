@@ -3,6 +3,8 @@
 //! [`Tree::apply`] is the only way in, for what is asked now and for what a start finds in the journal.
 
 use super::extents::Content as Bytes;
+use super::lives::{Life, Lives};
+use super::needs::Staged;
 use super::node::Node;
 use super::record::{Base, NameChange, Record};
 use crate::ask::{Ino, Kind, Name, Stat};
@@ -21,8 +23,11 @@ pub(crate) struct Tree {
     pub(super) log: VecDeque<(Lsn, NameChange)>,
     /// Files with changes of content or attributes that are not at the origin.
     pub(super) dirty: BTreeSet<Ino>,
-    /// Files that the origin is never to see: they were gone again before their names were due.
-    pub(super) absorbed: BTreeSet<Ino>,
+    /// Files that the origin is never to see: they were gone again before their names were due. Of those that were made by then.
+    pub(super) absorbed: Lives,
+    /// Of them, whose numbers may be those of other files by now, those of which not all changes are decided.
+    ended: Lives,
+    staged_max: u64,
     /// What earlier, unfinished attempts may have done to names.
     pub(super) doubt: Option<Doubt>,
     /// Files that such an attempt may have written.
@@ -49,7 +54,7 @@ pub(crate) struct Tree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Doubt {
     pub(crate) upto: Lsn,
-    pub(crate) absorbed: BTreeSet<Ino>,
+    pub(crate) absorbed: Lives,
 }
 
 /// Whose a name is.
@@ -71,7 +76,9 @@ impl Tree {
             root: ino,
             log: VecDeque::new(),
             dirty: BTreeSet::new(),
-            absorbed: BTreeSet::new(),
+            absorbed: Lives::default(),
+            ended: Lives::default(),
+            staged_max: 0,
             doubt: None,
             written_in_part: BTreeSet::new(),
             bases: HashMap::new(),
@@ -103,12 +110,7 @@ impl Tree {
 
     /// The highest number of a file made in advance that the journal names.
     pub(crate) fn staged_max(&self) -> u64 {
-        self.nodes
-            .values()
-            .filter_map(|node| node.staged)
-            .map(|(number, _)| number)
-            .max()
-            .unwrap_or(0)
+        self.staged_max
     }
 
     /// Whose a name is, as far as it is known here.
@@ -127,9 +129,8 @@ impl Tree {
         let node = self.nodes.entry(key.ino).or_insert_with(|| Node::new(key.clone(), kind));
         if node.key != *key {
             // The number is another file's now; the kernel's references to the one before come back as forgotten.
-            let lookups = node.lookups;
-            *node = Node::new(key.clone(), kind);
-            node.lookups = lookups;
+            let before = node.begin_life(key.clone(), kind);
+            self.ended.extend(before);
             self.dirty.remove(&key.ino);
         }
         node
@@ -163,6 +164,9 @@ impl Tree {
         for record in records {
             match record {
                 Record::File { key, kind } => {
+                    if self.node(key.ino).is_some_and(|node| node.key != *key) {
+                        self.end_absorbed(key.ino, lsn);
+                    }
                     let base = self.bases.get(&key.ino).copied();
                     let node = self.learn(key, *kind);
                     // Until a group says otherwise, it is as the last batch of an earlier run left it.
@@ -220,6 +224,8 @@ impl Tree {
 
     fn change_names(&mut self, lsn: Lsn, change: &NameChange) {
         if let NameChange::Create { ino, staged, make, .. } = change {
+            self.begin_life(*ino, lsn);
+            self.staged_max = self.staged_max.max(*staged);
             let node = self.changed(*ino, lsn);
             node.staged = Some((*staged, lsn));
             node.names.is_complete = make.kind() == Kind::Dir;
@@ -261,30 +267,92 @@ impl Tree {
         self.unname(whose);
     }
 
-    /// Whether the origin is never to see a file, in a batch up to there.
-    pub(super) fn is_absorbed(&self, ino: Ino) -> bool {
-        if self.absorbed.contains(&ino) {
-            return true;
+    /// A file is made. What the journal says of one that had its number is void, for it was made in advance and given out again.
+    fn begin_life(&mut self, ino: Ino, lsn: Lsn) {
+        let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.dead.is_some()) else {
+            return;
+        };
+        let (key, kind, last) = (node.key.clone(), node.kind, node.last);
+        let before = node.begin_life(key, kind);
+        node.last = last;
+        self.ended.extend(before);
+        self.dirty.remove(&ino);
+        self.end_absorbed(ino, lsn);
+    }
+
+    /// What earlier versions said of a number does not concern the file that has it from now on.
+    fn end_absorbed(&mut self, ino: Ino, next: Lsn) {
+        self.absorbed.end(ino, next);
+        if let Some(doubt) = &mut self.doubt {
+            doubt.absorbed.end(ino, next);
         }
-        let Some(node) = self.nodes.get(&ino) else { return false };
-        let (Some((_, since)), Some(_)) = (node.staged, node.dead) else { return false };
-        match &self.doubt {
+    }
+
+    /// The life of a file that the origin is never to see, if it is one, for what a group says of the file.
+    pub(super) fn absorbed_at(&self, ino: Ino, lsn: Lsn) -> Option<Life> {
+        let over = self.absorbed.of(ino, lsn).or_else(|| self.ended.of(ino, lsn));
+        over.or_else(|| self.absorbed_now(ino).filter(|life| (life.from..=life.to).contains(&lsn)))
+    }
+
+    /// The same of a file that has no name any more.
+    fn absorbed_now(&self, ino: Ino) -> Option<Life> {
+        let life = self.nodes.get(&ino)?.life()?;
+        let is_absorbed = match &self.doubt {
             // It may be there already: then what was decided holds.
-            Some(doubt) if since <= doubt.upto => doubt.absorbed.contains(&ino),
+            Some(doubt) if life.from <= doubt.upto => doubt.absorbed.contains(ino, life.from),
             _ => true,
+        };
+        is_absorbed.then_some(life)
+    }
+
+    /// A file that was made in advance, is gone before it was due, and is known to nobody any more can be given out again: the
+    /// origin has it as it was made. Its last group has to be durable, else it might come back.
+    pub(crate) fn give_back(&mut self, ino: Ino, durable: Lsn) -> Option<Staged> {
+        let node = self.nodes.get(&ino)?;
+        let life = node.life().filter(|life| life.to <= durable)?;
+        let is_begun = self.doubt.as_ref().is_some_and(|doubt| life.from <= doubt.upto);
+        let is_known = node.lookups > 0 || node.opens > 0 || node.refs > 0 || node.is_pinned;
+        if node.kind != Kind::File || is_known || is_begun || self.absorbed.contains(ino, life.from)
+        {
+            return None;
         }
+        let (number, _) = node.staged?;
+        let stat = Stat { size: 0, blocks: 0, nlink: 1, ..node.stat? };
+        let key = node.key.clone();
+        self.begin_life(ino, Lsn(life.to.0 + 1));
+        self.drop_if_idle_shallow(ino, durable);
+        Some(Staged { number, key, stat })
+    }
+
+    /// Files that could be given back, whoever knows them.
+    pub(super) fn gone(&self) -> Vec<Ino> {
+        let gone = self.nodes.values().filter(|node| node.life().is_some());
+        gone.map(|node| node.key.ino).collect()
+    }
+
+    /// Everything up to there is decided: it is not needed any more which of it was void.
+    pub(super) fn forget_ended(&mut self, upto: Lsn) {
+        self.ended.retain(|life| life.to > upto);
+        let nodes = &self.nodes;
+        let is_lived = |life: Life| {
+            let node = nodes.get(&life.ino);
+            node.is_some_and(|node| node.staged.is_some_and(|(_, since)| since == life.from))
+        };
+        self.absorbed.retain(|life| life.to > upto || is_lived(life));
     }
 
     /// Nobody has a file open any more. If it has no name, what it holds is of no use; where that is decided, the
     /// number under which it was made in advance is free again.
     pub(crate) fn close_dead(&mut self, ino: Ino, decided: Lsn) -> Option<u64> {
         let node = self.nodes.get_mut(&ino)?;
-        node.dead.filter(|&dead| dead <= decided)?;
+        let dead = node.dead.filter(|&dead| dead <= decided)?;
         node.content.extents.forget_all();
         node.xattrs.clear();
         node.changed = Default::default();
         self.dirty.remove(&ino);
-        self.absorbed.remove(&ino);
+        if let Some(life) = self.absorbed.of(ino, dead) {
+            self.absorbed.remove(ino, life.from);
+        }
         node.staged.take().map(|(number, _)| number)
     }
 
@@ -324,7 +392,7 @@ impl Tree {
                 && node.names.known.is_empty()
                 && node.unit.is_none()
                 && !node.is_pinned
-                && !self.absorbed.contains(&ino)
+                && !node.dead.is_some_and(|dead| self.absorbed.contains(ino, dead))
         });
         if is_idle && ino != self.root {
             self.nodes.remove(&ino);

@@ -255,6 +255,21 @@ impl Pool {
         }
     }
 
+    /// Files that are as they were made are in stock again. No more of them than may soon be wanted: an end removes all of them.
+    pub(crate) fn give_back(&self, unchanged: Vec<Staged>) {
+        if unchanged.is_empty() {
+            return;
+        }
+        let most = 2 * self.files.count();
+        let mut ready = self.files.ready();
+        let fit = if ready.has_ended { 0 } else { most.saturating_sub(ready.files.len()) };
+        let mut unchanged = unchanged.into_iter();
+        ready.files.extend(unchanged.by_ref().take(fit));
+        ready.is_low &= ready.files.len() <= self.files.count() / 2;
+        drop(ready);
+        self.discard_later(unchanged.map(|staged| staged.number));
+    }
+
     fn discard_all(&self, numbers: &[u64]) {
         self.own.in_lanes(self.lanes, numbers, |numbers| {
             numbers.iter().for_each(|&number| self.discard(number));

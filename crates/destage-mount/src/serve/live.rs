@@ -162,6 +162,7 @@ impl Live {
         }
         let unused = out.unused.into_iter().map(|staged| staged.number);
         self.pool.discard_later(out.free.into_iter().chain(unused));
+        self.pool.give_back(out.unchanged);
     }
 
     /// Asks the origin what a request has to know, until it knows it.

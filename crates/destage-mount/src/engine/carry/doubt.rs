@@ -29,7 +29,7 @@ impl Carrier<'_> {
     /// what they are after so many of them; of several such numbers, which look the same, the last.
     pub(super) fn done_before(&self, works: &[NameWork]) -> Result<usize> {
         let changes: Vec<_> =
-            works.iter().map(|work| work.change.as_ref().filter(|_| !self.is_lost(work))).collect();
+            works.iter().map(|work| (!self.is_lost(work)).then_some(&work.change)).collect();
         let within = self.surely_done(works)?;
         let mut found = Names::new();
         for (work, change) in works.iter().zip(&changes) {
@@ -62,7 +62,7 @@ impl Carrier<'_> {
             return Ok(0..=works.len());
         }
         for (index, work) in works.iter().enumerate() {
-            let Some(NameChange::Create { staged, make, .. }) = &work.change else { continue };
+            let NameChange::Create { staged, make, .. } = &work.change else { continue };
             match self.is_staged(&work.file, make.kind(), *staged)? {
                 Some(true) => return Ok(least..=index),
                 // Where it has its name, its second step may be one of those that come behind all first ones.
@@ -115,7 +115,7 @@ impl Carrier<'_> {
     /// A file that has its first name is not to keep the one under which it was made in advance: where a rename takes two
     /// steps, an earlier attempt may have ended between them.
     pub(super) fn end_create(&self, work: &NameWork) -> Result<()> {
-        let Some(NameChange::Create { staged, .. }) = &work.change else { return Ok(()) };
+        let NameChange::Create { staged, .. } = &work.change else { return Ok(()) };
         let pool = self.own.pool(*staged);
         let staged = staged_name(*staged);
         if self.whose(pool, &staged)? == Some(work.file.ino) {
@@ -127,7 +127,7 @@ impl Carrier<'_> {
     /// The last change that was done may have been a rename in two steps of which only the first was: that looks the same to a
     /// client that has forgotten the old name.
     pub(super) fn end_rename(&self, work: &NameWork) -> Result<()> {
-        let Some(NameChange::Rename { name, .. }) = &work.change else { return Ok(()) };
+        let NameChange::Rename { name, .. } = &work.change else { return Ok(()) };
         let [dir, _] = &work.dirs;
         if self.whose(dir, name)?.is_none() && self.origin.has_name(&work.file, dir, name)? {
             self.origin.unlink(dir, name)?;

@@ -9,10 +9,10 @@ use crate::origin::{Key, Result};
 
 impl Carrier<'_> {
     /// A change of a name that others may have changed since: what it was to bring is kept, if it had not come there before.
-    pub(super) fn lost_name(&mut self, work: &NameWork, change: &NameChange) -> Result<()> {
+    pub(super) fn lost_name(&mut self, work: &NameWork) -> Result<()> {
         let [dir, to_dir] = &work.dirs;
         let whose = Some(work.file.ino);
-        let is_done = match change {
+        let is_done = match &work.change {
             NameChange::Create { staged, make, .. } => {
                 let (own, name) = (self.own, staged_name(*staged));
                 let pool = own.pool(*staged);
@@ -129,7 +129,7 @@ impl Carrier<'_> {
         place: String,
         reason: &'static str,
     ) -> Result<()> {
-        let after = work.change.as_ref().map(NameChange::after).into_iter().flatten().flatten();
+        let after = work.change.after().into_iter().flatten();
         let names: Vec<_> = after
             .map(|(dir, name, whose)| {
                 let name = String::from_utf8_lossy(name);

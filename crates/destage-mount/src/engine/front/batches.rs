@@ -35,9 +35,8 @@ impl Front {
             self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
             return;
         }
-        let touches_nothing =
-            plan.files.is_empty() && plan.names.iter().all(|work| work.change.is_none());
-        if touches_nothing {
+        if plan.files.is_empty() && plan.names.is_empty() {
+            // All that is due is void.
             return self.land(batch, &plan, &Landed::default());
         }
         self.tree.begin(&plan);
@@ -98,15 +97,14 @@ impl Front {
     fn land(&mut self, batch: BatchId, plan: &Plan, landed: &Landed) {
         let files = plan.files.iter().filter(|file| file.stat.kind == Kind::File);
         self.counted.files_written += files.count() as u64;
-        self.counted.names_changed +=
-            plan.names.iter().filter(|work| work.change.is_some()).count() as u64;
+        self.counted.names_changed += plan.names.len() as u64;
         let free = self.tree.land(plan, landed);
         self.counted.absorbed += plan.absorbed_now;
         self.out.free.extend(free);
         let mut records = vec![Record::Ckpt {
             upto: plan.upto.0,
             bases: self.tree.bases_behind(&landed.bases),
-            absorbed: self.tree.absorbed.iter().copied().collect(),
+            absorbed: self.tree.absorbed.iter().collect(),
         }];
         for conflict in &landed.conflicts {
             self.counted.conflicts += 1;
@@ -136,7 +134,7 @@ impl Front {
         if self.covers.is_none() || self.tree.covered_newest() <= said || upto <= said {
             return;
         }
-        let absorbed = self.tree.absorbed.iter().copied().collect();
+        let absorbed = self.tree.absorbed.iter().collect();
         let bases = self.tree.bases_known();
         let lsn = self.write(Access::Back, None, &[Record::Ckpt { upto: upto.0, bases, absorbed }]);
         self.batches.checkpoint = Some((lsn, upto));

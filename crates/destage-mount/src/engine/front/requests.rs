@@ -4,6 +4,7 @@ use super::{Front, Submitted, moment};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino};
 use crate::engine::exec::{Context, Done, Reply};
 use crate::engine::needs::{Hints, Need, Stop};
+use crate::engine::node::Node;
 use crate::engine::room::wanted;
 use crate::engine::tree::Known;
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
@@ -409,6 +410,7 @@ impl Front {
             node.lookups = node.lookups.saturating_sub(count);
         }
         self.tree.drop_if_idle(ino, self.core.decided());
+        self.may_be_given_back(ino);
     }
 
     fn released(&mut self, ino: Ino, handle: Handle) {
@@ -426,6 +428,27 @@ impl Front {
         let free = self.tree.close_dead(ino, self.core.decided());
         self.out.free.extend(free);
         self.tree.drop_if_idle(ino, self.core.decided());
+        self.may_be_given_back(ino);
+    }
+
+    /// Somebody knows a file no longer. Where several hosts share the origin it keeps its number: tokens are for numbers.
+    fn may_be_given_back(&mut self, ino: Ino) {
+        let life = self.tree.node(ino).and_then(Node::life);
+        if let Some(life) = life.filter(|_| self.covers.is_none()) {
+            self.gone.insert((life.to, ino));
+            self.give_back();
+        }
+    }
+
+    /// Files that the origin never saw are given out again once the journal says durably that they are gone: what is done with
+    /// the file at the origin from then on is done to nobody's.
+    pub(super) fn give_back(&mut self) {
+        let is_unsafe = self.settings.controls.no_wait_for_gone;
+        let durable = if is_unsafe { self.core.last() } else { self.core.committed() };
+        while let Some(&(dead, ino)) = self.gone.first().filter(|(dead, _)| *dead <= durable) {
+            self.gone.remove(&(dead, ino));
+            self.out.unchanged.extend(self.tree.give_back(ino, durable));
+        }
     }
 
     /// A request could not find out what it needs.

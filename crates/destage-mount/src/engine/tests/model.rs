@@ -16,6 +16,8 @@ pub(super) struct Model {
     /// The content of each file, and after how many changes it was so.
     versions: BTreeMap<Ino, Vec<(usize, Vec<u8>)>>,
     made: BTreeSet<Ino>,
+    /// After how many changes there was a file of this number, the newest one.
+    born: BTreeMap<Ino, usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +38,7 @@ impl Model {
             states: vec![Tree::new()],
             versions: BTreeMap::new(),
             made: BTreeSet::new(),
+            born: BTreeMap::new(),
         }
     }
 
@@ -66,6 +69,16 @@ impl Model {
         self.made.contains(&ino)
     }
 
+    /// Its number may be that of another file from now on.
+    pub(super) fn is_given_back(&mut self, ino: Ino) {
+        self.made.remove(&ino);
+    }
+
+    /// Whether a file has a name.
+    pub(super) fn has_name(&self, ino: Ino) -> bool {
+        self.now().values().any(|&(named, ..)| named == ino)
+    }
+
     pub(super) fn dirs(&self) -> Vec<Ino> {
         let named: BTreeSet<Ino> = self.now().values().map(|&(ino, ..)| ino).collect();
         let dirs = self.files.iter().filter(|(_, file)| file.kind == Kind::Dir);
@@ -85,6 +98,10 @@ impl Model {
         self.files[&dir].names.keys().cloned().collect()
     }
 
+    pub(super) fn whose(&self, dir: Ino, name: &Name) -> Ino {
+        self.files[&dir].names[name]
+    }
+
     fn now(&self) -> &Tree {
         self.states.last().expect("there is one state at least")
     }
@@ -96,6 +113,8 @@ impl Model {
     pub(super) fn create(&mut self, dir: Ino, name: &Name, ino: Ino, kind: Kind) {
         let file = File { kind, content: Vec::new(), names: BTreeMap::new(), nlink: 1 };
         self.made.insert(ino);
+        self.born.insert(ino, self.states.len());
+        self.versions.remove(&ino);
         self.files.insert(ino, file);
         self.dir(dir).insert(name.clone(), ino);
         self.changed(Some(ino));
@@ -168,17 +187,22 @@ impl Model {
     /// What is wrong with what an origin shows whose host is lost with its journal, if anything is.
     pub(super) fn wrong_at_origin(&self, shown: &Tree) -> Option<String> {
         let left: BTreeSet<Ino> = self.now().values().map(|&(ino, ..)| ino).collect();
-        let names = |tree: &Tree| -> BTreeMap<String, Ino> {
-            let alive = tree.iter().filter(|(_, (ino, ..))| left.contains(ino));
+        let names = |tree: &Tree, at: usize| -> BTreeMap<String, Ino> {
+            let is_it = |ino: &Ino| self.born.get(ino).is_some_and(|&born| born <= at);
+            let alive = tree.iter().filter(|(_, (ino, ..))| left.contains(ino) && is_it(ino));
             alive.map(|(path, (ino, ..))| (path.clone(), *ino)).collect()
         };
-        let there = names(shown);
+        let there = names(shown, self.len());
         // What is in a directory that is gone again went with it, or was moved out of it later: then it is elsewhere.
-        let at = (0..self.states.len()).rev().find(|&at| names(&self.states[at]) == there);
+        let at = (0..self.states.len()).rev().find(|&at| names(&self.states[at], at) == there);
         let Some(at) = at else {
             return Some(format!(
                 "its names never were so: {there:?}, states {:#?}",
-                self.states.iter().map(names).collect::<Vec<_>>()
+                self.states
+                    .iter()
+                    .enumerate()
+                    .map(|(at, state)| names(state, at))
+                    .collect::<Vec<_>>()
             ));
         };
         for (path, (ino, kind, content)) in shown {

@@ -15,7 +15,7 @@ impl World {
         let any = (!names.is_empty()).then(|| names[self.random.below(names.len())].clone());
         let files = self.model.files();
         let file = (!files.is_empty()).then(|| files[self.random.below(files.len())]);
-        match (self.random.below(21), file, any) {
+        match (self.random.below(23), file, any) {
             (0..=3, ..) | (_, None, _) => self.make(dir, Make::File)?,
             (4, ..) => self.make(dir, Make::Dir)?,
             (5..=8, Some(ino), _) => self.write(ino)?,
@@ -50,6 +50,7 @@ impl World {
             (16, ..) => {
                 if let Some((ino, handle)) = self.open.pop() {
                     self.done(Ask::Release { ino, handle })?.ok()?;
+                    self.forget_gone(ino)?;
                 }
             }
             (17 | 18, Some(ino), _) => {
@@ -58,6 +59,7 @@ impl World {
                 }
             }
             (19, _, Some(name)) => self.remove_open(dir, name)?,
+            (20 | 21, ..) => self.use_for_a_while(dir)?,
             _ => self.pass(Span::from_millis(200)),
         }
         while self.random.below(3) == 0 && self.work() {}
@@ -162,7 +164,43 @@ impl World {
             _ => Ask::Unlink { dir, name: name.clone() },
         };
         let done = self.done(ask);
-        self.unless_refused(done, |model| model.unlink(dir, &name))
+        self.unless_refused(done, |model| model.unlink(dir, &name))?;
+        if self.random.below(8) > 0 {
+            self.forget_gone(stat.ino)?;
+        }
+        Some(())
+    }
+
+    /// The kernel forgets a file that has no name and that nobody has open, as a rule at once.
+    pub(super) fn forget_gone(&mut self, ino: Ino) -> Option<()> {
+        let is_known = self.model.has_name(ino) || self.open.iter().any(|(open, _)| *open == ino);
+        let node = self.front.as_ref()?.tree.node(ino);
+        let Some(node) = node.filter(|node| !is_known && node.opens == 0) else { return Some(()) };
+        let count = node.lookups;
+        self.done(Ask::Forget { ino, count })?.ok()?;
+        Some(())
+    }
+
+    /// Makes a file that is gone again soon.
+    fn use_for_a_while(&mut self, dir: Ino) -> Option<()> {
+        let before = self.model.files();
+        self.make(dir, Make::File)?;
+        let made = self.model.files().into_iter().find(|ino| !before.contains(ino));
+        let Some(ino) = made else { return Some(()) };
+        self.write(ino)?;
+        let names = self.model.names(dir);
+        let name = names.into_iter().find(|name| self.model.whose(dir, name) == ino)?;
+        if self.random.below(2) == 0 {
+            let to_name = self.name();
+            self.rename(dir, name.clone(), dir, to_name)?;
+        }
+        if self.model.names(dir).contains(&name) && self.model.whose(dir, &name) == ino {
+            self.remove(dir, name)?;
+        }
+        if self.random.below(3) == 0 && self.done(Ask::Fsync { ino: dir })?.is_ok() {
+            self.durable = self.model.len();
+        }
+        Some(())
     }
 
     /// Removes what somebody has open until then.
@@ -177,7 +215,7 @@ impl World {
         if let Ok(Answered::Opened(opened)) = opened {
             self.done(Ask::Release { ino, handle: opened.handle })?.ok()?;
         }
-        Some(())
+        self.forget_gone(ino)
     }
 
     fn entry(&mut self, dir: Ino, name: &Name) -> Option<Stat> {

@@ -68,6 +68,8 @@ pub(super) struct World {
     commits: VecDeque<destage_runtime::commit::CommitWork>,
     batches: VecDeque<(destage_core::BatchId, crate::engine::Plan)>,
     free: Vec<u64>,
+    /// So many files were to be given out again.
+    pub(super) given_back: usize,
     pub(super) open: Vec<(Ino, u64)>,
     controls: FrontControls,
     pub(super) fsync_origin_below: Below,
@@ -133,6 +135,7 @@ impl World {
             commits: VecDeque::new(),
             batches: VecDeque::new(),
             free: Vec::new(),
+            given_back: 0,
             open: Vec::new(),
             controls,
             fsync_origin_below: Below::default(),
@@ -269,6 +272,16 @@ impl World {
         self.batches.extend(out.batches);
         self.free.extend(out.free);
         self.free.extend(out.unused.into_iter().map(|staged| staged.number));
+        self.given_back += out.unchanged.len();
+        out.unchanged.iter().for_each(|staged| self.model.is_given_back(staged.key.ino));
+        for staged in out.unchanged {
+            // What is not wanted soon is removed, as what is over for good is.
+            if self.random.below(3) == 0 {
+                self.free.push(staged.number);
+            } else {
+                self.pool.as_ref().expect("it has started").give_back(vec![staged]);
+            }
+        }
         for (pending, need) in out.retries {
             self.find_out(pending, need);
         }
