@@ -26,6 +26,8 @@ impl Errno {
     pub const IO: Self = Self(libc::EIO);
     /// The file is gone.
     pub const STALE: Self = Self(libc::ESTALE);
+    /// It is in use in another way.
+    pub const BUSY: Self = Self(libc::EBUSY);
     /// A wrong argument.
     pub const INVAL: Self = Self(libc::EINVAL);
     /// Not a directory.

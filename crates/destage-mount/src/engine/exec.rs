@@ -159,6 +159,7 @@ impl Tree {
             Known::File(ino) => self.key(ino)?.clone(),
             Known::AskOrigin => match context.hints.name(&dir_node.key, name, dir_node.last)? {
                 None => return Ok(None),
+                Some(key) if self.is_taken(&key) => return Err(Errno::BUSY.into()),
                 Some(key) => key,
             },
         };

@@ -23,6 +23,8 @@ pub(crate) use covers::{Covers, root_of};
 pub(crate) use extents::Fragment;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted, Ticket};
 pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
+#[cfg(test)]
+pub(crate) use plan::Landed;
 pub(crate) use plan::Plan;
 pub(crate) use record::{Record, Unreadable, read_group};
 pub(crate) use recover::Scan;

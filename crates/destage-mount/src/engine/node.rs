@@ -3,6 +3,7 @@
 use super::below::Place;
 use super::extents::Extents;
 use super::lives::Life;
+use super::needs::Staged;
 use super::record::Base;
 use crate::ask::{Ino, Kind, Name, Stat};
 use crate::origin::Key;
@@ -33,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) last: Lsn,
     /// Made in advance and not named at the origin yet: under which number, and since when it has a name here.
     pub(crate) staged: Option<(u64, Lsn)>,
+    /// The origin may have something of it that was not there when it was made in advance.
+    pub(crate) is_sent: bool,
     /// Since when it has no name.
     pub(crate) dead: Option<Lsn>,
     /// What extended attributes are to be; `None` for those that are to go.
@@ -119,6 +122,7 @@ impl Node {
             changed: Changed::default(),
             last: Lsn::ZERO,
             staged: None,
+            is_sent: false,
             dead: None,
             xattrs: BTreeMap::new(),
             names: Directory::default(),
@@ -142,10 +146,21 @@ impl Node {
         Some(Life { ino: self.key.ino, from, to })
     }
 
+    /// As a file that can be given out again, if it is one, is known to nobody, and the origin has it as it was made.
+    pub(crate) fn unchanged(&self) -> Option<Staged> {
+        let is_known = self.lookups > 0 || self.opens > 0 || self.refs > 0 || self.is_pinned;
+        if self.kind != Kind::File || is_known || self.is_sent {
+            return None;
+        }
+        let (number, _) = self.staged?;
+        let stat = Stat { size: 0, blocks: 0, nlink: 1, ..self.stat? };
+        Some(Staged { number, key: self.key.clone(), stat })
+    }
+
     /// The number is another file's now. Returns the life that was.
     pub(crate) fn begin_life(&mut self, key: Key, kind: Kind) -> Option<Life> {
-        let (life, lookups, unit) = (self.life(), self.lookups, self.unit);
-        *self = Self { lookups, unit, ..Self::new(key, kind) };
+        let (life, lookups, refs, unit) = (self.life(), self.lookups, self.refs, self.unit);
+        *self = Self { lookups, refs, unit, ..Self::new(key, kind) };
         life
     }
 

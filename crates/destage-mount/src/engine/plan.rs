@@ -7,6 +7,7 @@
 
 use super::extents::Content;
 use super::lives::Lives;
+use super::needs::Staged;
 use super::node::Node;
 use super::record::{Base, NameChange, Record};
 use super::tree::{Doubt, Tree};
@@ -48,6 +49,8 @@ pub(crate) struct FileWork {
     pub(crate) base: Option<Base>,
     /// Others may see it.
     pub(crate) is_named: bool,
+    /// An earlier attempt may have brought it.
+    pub(crate) is_brought: bool,
     /// What is behind this place at the origin is not the file's any more.
     pub(crate) limit: u64,
     pub(crate) writes: Vec<(u64, u64, Content)>,
@@ -69,6 +72,15 @@ pub(crate) struct NameWork {
     pub(crate) dirs: [Key; 2],
     /// Others have had the tokens since.
     pub(crate) is_lost: bool,
+}
+
+/// Files made in advance that nobody needs any more.
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    /// Under which numbers they were made.
+    pub(crate) numbers: Vec<u64>,
+    /// Those that the origin has as they were made.
+    pub(crate) unchanged: Vec<Staged>,
 }
 
 /// What came of a batch.
@@ -184,14 +196,16 @@ impl Tree {
         if node.is_gone() && (is_absorbed || node.staged.is_none()) {
             return None;
         }
-        let is_ours = node.staged.is_some() || is_absorbed || self.written_in_part.contains(&ino);
+        let is_brought = self.written_in_part.contains(&ino);
+        let is_ours = node.staged.is_some() || is_absorbed || is_brought;
         let writes = node.content.extents.all();
         let xattrs = node.xattrs.iter();
         Some(FileWork {
             key: node.key.clone(),
             stat,
             base: node.base.filter(|_| !is_ours),
-            is_named: node.staged.is_none() || self.written_in_part.contains(&ino),
+            is_named: node.staged.is_none() || is_brought,
+            is_brought,
             limit: node.content.limit,
             writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
             xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),
@@ -204,6 +218,7 @@ impl Tree {
     fn send(&mut self, file: &FileWork) {
         if let Some(node) = self.node_mut(file.key.ino) {
             node.changed.send();
+            node.is_sent = true;
             node.content.next_limit = Some(file.stat.size);
         }
     }
@@ -234,8 +249,8 @@ impl Tree {
         doubt.absorbed.extend(plan.absorbed.iter());
     }
 
-    /// A batch is at the origin, durable there. Returns the numbers of the files made in advance that nobody needs any more.
-    pub(crate) fn land(&mut self, plan: &Plan, landed: &Landed) -> Vec<u64> {
+    /// A batch is at the origin, durable there. Returns the files made in advance that nobody needs any more.
+    pub(crate) fn land(&mut self, plan: &Plan, landed: &Landed) -> Freed {
         let upto = plan.upto;
         self.count_landed(&plan.files, plan.names.len());
         let lost: BTreeSet<Ino> = landed
@@ -266,7 +281,7 @@ impl Tree {
                 if let Some(life) = plan.absorbed.of(ino, lsn) {
                     self.absorbed.insert(life);
                 } else if let Some(node) = self.node_mut(ino) {
-                    node.staged = None;
+                    node.staged.take_if(|(_, since)| *since == lsn);
                 }
             }
         }
@@ -277,7 +292,7 @@ impl Tree {
 
     fn file_landed(&mut self, file: &FileWork, at: Lsn, is_lost: bool) {
         let ino = file.key.ino;
-        let Some(node) = self.node_mut(ino) else { return };
+        let Some(node) = self.node_mut(ino).filter(|node| node.key == file.key) else { return };
         node.changed.arrived();
         node.content.extents.forget(at);
         node.content.limit = node.content.next_limit.take().unwrap_or(node.content.limit);
@@ -292,9 +307,9 @@ impl Tree {
     }
 
     /// What is decided of the batch's files, and was all there was, need not be known any more.
-    fn clean(&mut self, plan: &Plan, named: BTreeSet<Ino>) -> Vec<u64> {
+    fn clean(&mut self, plan: &Plan, named: BTreeSet<Ino>) -> Freed {
         let upto = plan.upto;
-        let mut free = Vec::new();
+        let mut freed = Freed::default();
         let mut inos = named;
         inos.extend(plan.touched.keys());
         inos.extend(self.dirty.iter().copied().filter(|&ino| {
@@ -305,12 +320,16 @@ impl Tree {
         for ino in inos {
             let Some(node) = self.node_mut(ino) else { continue };
             if node.opens == 0 {
-                free.extend(self.close_dead(ino, upto));
+                let unchanged = node.unchanged().filter(|_| !plan.is_shared);
+                match (self.close_dead(ino, upto), unchanged) {
+                    (Some(_), Some(staged)) => freed.unchanged.push(staged),
+                    (number, _) => freed.numbers.extend(number),
+                }
             }
             self.clean_if_done(ino, upto);
         }
         self.forget_ended(upto);
-        free
+        freed
     }
 
     /// Has the origin say what a file is like, once it has all of it.

@@ -39,6 +39,8 @@ pub(crate) enum Record {
     /// It was done; what the files are like at the origin. Files left out of it are named until all that concerns
     /// them is done.
     Ckpt { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Life> },
+    /// More of the same, in front of the next checkpoint with this group: one would not fit into the journal.
+    Part { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Life> },
     /// What could not be written since others had changed the origin, and where it is kept.
     Conflict { number: u64, ino: Ino, reason: String },
     /// Where several hosts share the origin: the token under which a file of this group was changed, by the handle of its
@@ -54,6 +56,7 @@ impl Record {
             Self::Begin { .. }
                 | Self::Intent { .. }
                 | Self::Ckpt { .. }
+                | Self::Part { .. }
                 | Self::Conflict { .. }
                 | Self::Cover { .. }
         )
@@ -209,6 +212,7 @@ pub(crate) fn read_group(bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
             Record::Begin { .. }
             | Record::Intent { .. }
             | Record::Ckpt { .. }
+            | Record::Part { .. }
             | Record::Conflict { .. } => true,
         };
     }
@@ -229,7 +233,7 @@ fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
         bytes = rest.0;
         let mut body = Reader(body);
         let record = read(kind, &mut body).ok_or(match kind {
-            BEGIN..=CKPT => Unreadable::Broken,
+            BEGIN..=PART => Unreadable::Broken,
             _ => Unreadable::Unknown(kind),
         })?;
         if !body.0.is_empty() {
@@ -259,6 +263,7 @@ const CONFLICT: u8 = 15;
 const COVER: u8 = 16;
 const INTENT: u8 = 17;
 const CKPT: u8 = 18;
+const PART: u8 = 19;
 
 fn kind_of(record: &Record) -> u8 {
     match record {
@@ -276,6 +281,7 @@ fn kind_of(record: &Record) -> u8 {
         Record::Names(NameChange::Rename { .. }) => RENAME,
         Record::Intent { .. } => INTENT,
         Record::Ckpt { .. } => CKPT,
+        Record::Part { .. } => PART,
         Record::Conflict { .. } => CONFLICT,
         Record::Cover { .. } => COVER,
     }
@@ -321,7 +327,7 @@ fn body(record: &Record, out: &mut Vec<u8>) {
             inos(out, files);
             lives(out, absorbed);
         }
-        Record::Ckpt { upto, bases, absorbed } => {
+        Record::Ckpt { upto, bases, absorbed } | Record::Part { upto, bases, absorbed } => {
             u64s(out, [*upto]);
             u32s(out, [bases.len() as u32]);
             for (ino, base) in bases {
@@ -443,11 +449,15 @@ fn read(kind: u8, body: &mut Reader<'_>) -> Option<Record> {
             let (upto, files) = (body.u64()?, body.inos()?);
             Record::Intent { upto, files, absorbed: body.absorbed(kind == INTENT)? }
         }
-        CKPT | CKPT_OF_NUMBERS => {
+        CKPT | CKPT_OF_NUMBERS | PART => {
             let (upto, count) = (body.u64()?, body.u32()?);
             let bases = (0..count).map(|_| Some((body.u64()?, body.base()?)));
             let bases = bases.collect::<Option<_>>()?;
-            Record::Ckpt { upto, bases, absorbed: body.absorbed(kind == CKPT)? }
+            let absorbed = body.absorbed(kind != CKPT_OF_NUMBERS)?;
+            match kind {
+                PART => Record::Part { upto, bases, absorbed },
+                _ => Record::Ckpt { upto, bases, absorbed },
+            }
         }
         CONFLICT => Record::Conflict {
             number: body.u64()?,

@@ -14,6 +14,8 @@ pub(crate) struct Scan {
     pub(crate) decided: Lsn,
     bases: Vec<(Ino, Base)>,
     absorbed: Vec<Life>,
+    /// What was said in front of the next checkpoint, up to which group.
+    part: (u64, Vec<(Ino, Base)>, Vec<Life>),
     /// Batches that had begun, and of which nothing says that they have ended.
     begun: Vec<Begun>,
     /// How often this journal has been mounted.
@@ -38,8 +40,20 @@ impl Scan {
                 Record::Intent { upto, files, absorbed } => {
                     self.begun.push(Begun { upto: Lsn(upto), files, absorbed });
                 }
-                Record::Ckpt { upto, bases, absorbed } => {
+                Record::Part { upto, bases, absorbed } => {
+                    if self.part.0 != upto {
+                        self.part = (upto, Vec::new(), Vec::new());
+                    }
+                    self.part.1.extend(bases);
+                    self.part.2.extend(absorbed);
+                }
+                Record::Ckpt { upto, mut bases, mut absorbed } => {
                     self.decided = self.decided.max(Lsn(upto));
+                    let (part_upto, more_bases, more_absorbed) = std::mem::take(&mut self.part);
+                    if part_upto == upto {
+                        bases.extend(more_bases);
+                        absorbed.extend(more_absorbed);
+                    }
                     // Of files that no later batch concerned, an earlier one says how they are.
                     self.bases.extend(bases);
                     self.absorbed = absorbed;
@@ -81,6 +95,8 @@ impl Tree {
         for ino in self.gone() {
             self.give_back(ino, Lsn(u64::MAX));
         }
+        // What the origin has of the others the earlier run knew.
+        self.may_be_sent();
     }
 
     /// Changes of names in directories that others have had since are lost, and so are those that build on them: the same name

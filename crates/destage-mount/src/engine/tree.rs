@@ -195,6 +195,7 @@ impl Tree {
                 Record::Begin { .. }
                 | Record::Intent { .. }
                 | Record::Ckpt { .. }
+                | Record::Part { .. }
                 | Record::Conflict { .. } => {}
                 Record::Cover { root, .. } => {
                     self.covered_upto.insert(root.clone(), lsn);
@@ -225,6 +226,8 @@ impl Tree {
     fn change_names(&mut self, lsn: Lsn, change: &NameChange) {
         if let NameChange::Create { ino, staged, make, .. } = change {
             self.begin_life(*ino, lsn);
+            // Of these the groups that made them are decided, so this is another file.
+            self.absorbed.end(*ino, lsn);
             self.staged_max = self.staged_max.max(*staged);
             let node = self.changed(*ino, lsn);
             node.staged = Some((*staged, lsn));
@@ -280,6 +283,21 @@ impl Tree {
         self.end_absorbed(ino, lsn);
     }
 
+    /// Whether a number is that of another file here, of which the origin does not have everything. Others may have deleted that
+    /// file, and origins give numbers again: what is known by the number concerns the first file until it is decided.
+    pub(super) fn is_taken(&self, key: &Key) -> bool {
+        let ino = key.ino;
+        let Some(node) = self.nodes.get(&ino).filter(|node| node.key != *key) else { return false };
+        let concerns_it = |change: &NameChange| {
+            change.dirs().into_iter().chain(change.replaced()).any(|other| other == ino)
+                || change.ino() == ino
+        };
+        let is_due = |(lsn, change): &(Lsn, NameChange)| {
+            concerns_it(change) && !self.ended.contains(ino, *lsn)
+        };
+        node.changed.first.is_some() || node.refs > 0 || self.log.iter().any(is_due)
+    }
+
     /// What earlier versions said of a number does not concern the file that has it from now on.
     fn end_absorbed(&mut self, ino: Ino, next: Lsn) {
         self.absorbed.end(ino, next);
@@ -311,23 +329,24 @@ impl Tree {
         let node = self.nodes.get(&ino)?;
         let life = node.life().filter(|life| life.to <= durable)?;
         let is_begun = self.doubt.as_ref().is_some_and(|doubt| life.from <= doubt.upto);
-        let is_known = node.lookups > 0 || node.opens > 0 || node.refs > 0 || node.is_pinned;
-        if node.kind != Kind::File || is_known || is_begun || self.absorbed.contains(ino, life.from)
-        {
+        if is_begun || self.absorbed.contains(ino, life.from) {
             return None;
         }
-        let (number, _) = node.staged?;
-        let stat = Stat { size: 0, blocks: 0, nlink: 1, ..node.stat? };
-        let key = node.key.clone();
+        let staged = node.unchanged()?;
         self.begin_life(ino, Lsn(life.to.0 + 1));
         self.drop_if_idle_shallow(ino, durable);
-        Some(Staged { number, key, stat })
+        Some(staged)
     }
 
     /// Files that could be given back, whoever knows them.
     pub(super) fn gone(&self) -> Vec<Ino> {
         let gone = self.nodes.values().filter(|node| node.life().is_some());
         gone.map(|node| node.key.ino).collect()
+    }
+
+    /// Of every file that is known, something may be at the origin.
+    pub(super) fn may_be_sent(&mut self) {
+        self.nodes.values_mut().for_each(|node| node.is_sent = true);
     }
 
     /// Everything up to there is decided: it is not needed any more which of it was void.

@@ -143,6 +143,13 @@ impl Pool {
         })
     }
 
+    /// So few are made at once.
+    #[cfg(test)]
+    pub(crate) fn keep_at_most(&mut self, count: usize) {
+        self.files.count = AtomicUsize::new(count);
+        self.dirs.count = AtomicUsize::new(count);
+    }
+
     fn make(&self, number: u64, make: &Make) -> Result<Staged> {
         let (key, stat) = self.origin.make(self.own.pool(number), &staged_name(number), make)?;
         Ok(Staged { number, key, stat })

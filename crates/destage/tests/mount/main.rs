@@ -20,6 +20,7 @@ mod origin;
 mod outages;
 mod pjdfstest;
 mod programs;
+mod reused;
 mod soak;
 mod tap;
 mod told;

@@ -18,10 +18,12 @@ impl Carrier<'_> {
     /// The size grows by bytes that exist, and only then to what is zeros.
     pub(super) fn content(&self, key: &Key, found: u64, file: &FileWork) -> Result<()> {
         let mut size = found;
-        if size > file.limit {
-            self.origin.truncate(key, file.limit)?;
-            size = file.limit;
+        let end = self.end_left(file);
+        if size > end {
+            self.origin.truncate(key, end)?;
+            size = end;
         }
+        self.clear(key, file, size)?;
         let mut buffer: Vec<u8> = Vec::new();
         let mut start = 0;
         let mut growth = Growth { is_seen: file.is_named, end: size, is_unsynced: false };
@@ -53,6 +55,28 @@ impl Carrier<'_> {
         if size < file.stat.size {
             self.grow(key, &mut growth)?;
             self.origin.truncate(key, file.stat.size)?;
+        }
+        Ok(())
+    }
+
+    /// What is behind this place at the origin is cut off. An earlier attempt may have given the file a name after its content,
+    /// and others may see both: then only what is too long is cut off.
+    fn end_left(&self, file: &FileWork) -> u64 {
+        if file.is_brought { file.limit.max(file.stat.size) } else { file.limit }
+    }
+
+    /// Of what is left, what is not the file's any more and is not written anew becomes zeros.
+    fn clear(&self, key: &Key, file: &FileWork, size: u64) -> Result<()> {
+        let mut at = file.limit;
+        for &(offset, len, _) in &file.writes {
+            let gap = at..offset.min(size);
+            if gap.start < gap.end {
+                self.origin.punch(key, gap.start, gap.end - gap.start)?;
+            }
+            at = at.max(offset + len);
+        }
+        if at < size {
+            self.origin.punch(key, at, size - at)?;
         }
         Ok(())
     }

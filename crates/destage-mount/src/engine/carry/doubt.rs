@@ -40,12 +40,36 @@ impl Carrier<'_> {
                 }
             }
         }
+        self.find_forgotten(works, &changes, &mut found)?;
         let guess = guess(&changes, &found, &within);
         // Others may have changed names, or a client of the origin has forgotten some.
         if guess.mismatches > 0 && self.looks_again(works, &changes, &guess.as_good, &mut found)? {
             return Ok(self::guess(&changes, &found, &within).done);
         }
         Ok(guess.done)
+    }
+
+    /// A name that was to go seems to be gone to a client that has forgotten it, too. Then its file is still there.
+    fn find_forgotten(
+        &self,
+        works: &[NameWork],
+        changes: &Changes<'_>,
+        found: &mut Names,
+    ) -> Result<()> {
+        if !self.origin.renames_in_steps() {
+            return Ok(());
+        }
+        for (work, change) in works.iter().zip(changes) {
+            let Some(NameChange::Unlink { dir, name, ino }) = change else { continue };
+            let place = (*dir, name.clone());
+            if found.get(&place) == Some(&None)
+                && self.origin.stat(&work.file).is_ok()
+                && self.origin.has_name(&work.file, &work.dirs[0], name)?
+            {
+                found.insert(place, Some(*ino));
+            }
+        }
+        Ok(())
     }
 
     /// Others may have changed what this change is about, while this host was shut out.

@@ -4,7 +4,7 @@ use super::content::later;
 use super::{Context, Done, Outcome, check_name, opened};
 use crate::ask::{Answered, Errno, Ino, Kind, Make, Name, Stat};
 use crate::engine::generation;
-use crate::engine::needs::Stop;
+use crate::engine::needs::{Need, Stop};
 use crate::engine::record::{NameChange, Record};
 use crate::engine::tree::Tree;
 use crate::origin::Key;
@@ -30,6 +30,10 @@ impl Tree {
         let (dir_key, parent) = self.dir(context, dir)?;
         let staged = context.hints.staged(make)?;
         let key = &staged.key;
+        if self.is_taken(key) {
+            // The next start removes it: as long as it is there, the origin gives its number to nobody else.
+            return Err(Need::Stage(make.clone()).into());
+        }
         let kind = make.kind();
         let inherits = parent.mode & libc::S_ISGID != 0;
         let bits = if inherits && kind == Kind::Dir { libc::S_ISGID } else { 0 };

@@ -1,8 +1,9 @@
 //! Batches on their way to the origin, and the journal's room.
 
 use super::{Front, Landed, Plan};
-use crate::ask::Kind;
-use crate::engine::record::Record;
+use crate::ask::{Ino, Kind};
+use crate::engine::lives::Life;
+use crate::engine::record::{Base, Record};
 use crate::origin::Result;
 use destage_core::Time;
 use destage_core::{Access, BatchId, Fault, Input, Lsn, RequestId, WaitFor};
@@ -98,14 +99,12 @@ impl Front {
         let files = plan.files.iter().filter(|file| file.stat.kind == Kind::File);
         self.counted.files_written += files.count() as u64;
         self.counted.names_changed += plan.names.len() as u64;
-        let free = self.tree.land(plan, landed);
+        let freed = self.tree.land(plan, landed);
         self.counted.absorbed += plan.absorbed_now;
-        self.out.free.extend(free);
-        let mut records = vec![Record::Ckpt {
-            upto: plan.upto.0,
-            bases: self.tree.bases_behind(&landed.bases),
-            absorbed: self.tree.absorbed.iter().collect(),
-        }];
+        self.out.free.extend(freed.numbers);
+        self.out.unchanged.extend(freed.unchanged);
+        let bases = self.tree.bases_behind(&landed.bases);
+        let mut records = vec![self.checkpoint(plan.upto, bases)];
         for conflict in &landed.conflicts {
             self.counted.conflicts += 1;
             tracing::error!(
@@ -127,6 +126,19 @@ impl Front {
         self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
     }
 
+    /// That everything up to a group is at the origin. What does not fit into one group is written in front of it.
+    fn checkpoint(&mut self, upto: Lsn, mut bases: Vec<(Ino, Base)>) -> Record {
+        let mut absorbed: Vec<Life> = self.tree.absorbed.iter().collect();
+        let upto = upto.0;
+        while bases.len() > ENTRIES_MAX || absorbed.len() > ENTRIES_MAX {
+            let (bases_left, absorbed_left) = (bases.len(), absorbed.len());
+            let bases = bases.split_off(bases_left.saturating_sub(ENTRIES_MAX));
+            let absorbed = absorbed.split_off(absorbed_left.saturating_sub(ENTRIES_MAX));
+            self.write(Access::Back, None, &[Record::Part { upto, bases, absorbed }]);
+        }
+        Record::Ckpt { upto, bases, absorbed }
+    }
+
     /// Where several hosts share the origin, the journal says of every change made under a token that it is at the origin: else
     /// a start would bring it there once more, although others may have had the token meanwhile.
     fn say_decided(&mut self, upto: Lsn) {
@@ -134,9 +146,9 @@ impl Front {
         if self.covers.is_none() || self.tree.covered_newest() <= said || upto <= said {
             return;
         }
-        let absorbed = self.tree.absorbed.iter().collect();
         let bases = self.tree.bases_known();
-        let lsn = self.write(Access::Back, None, &[Record::Ckpt { upto: upto.0, bases, absorbed }]);
+        let checkpoint = self.checkpoint(upto, bases);
+        let lsn = self.write(Access::Back, None, &[checkpoint]);
         self.batches.checkpoint = Some((lsn, upto));
     }
 
@@ -154,3 +166,10 @@ impl Front {
         }
     }
 }
+
+/// So many entries of a kind are in one group at most: a group has to fit into a segment of the journal.
+#[cfg(not(test))]
+const ENTRIES_MAX: usize = 20_000;
+/// Few enough for tests to write several.
+#[cfg(test)]
+const ENTRIES_MAX: usize = 2;

@@ -437,6 +437,10 @@ impl Front {
         if let Some(life) = life.filter(|_| self.covers.is_none()) {
             self.gone.insert((life.to, ino));
             self.give_back();
+            // One sync for many of them costs less than files made in advance for those who create some meanwhile.
+            if self.gone.len() == GONE_MAX {
+                self.commit_soon(self.now);
+            }
         }
     }
 
@@ -456,6 +460,9 @@ impl Front {
         let _ = self.answered(pending, Err(errno));
     }
 }
+
+/// So many files that may soon be given out again wait for a commit.
+const GONE_MAX: usize = 64;
 
 fn main_ino(ask: &Ask) -> Option<Ino> {
     Some(match *ask {

@@ -188,14 +188,23 @@ impl Model {
     pub(super) fn wrong_at_origin(&self, shown: &Tree) -> Option<String> {
         let left: BTreeSet<Ino> = self.now().values().map(|&(ino, ..)| ino).collect();
         let names = |tree: &Tree, at: usize| -> BTreeMap<String, Ino> {
-            let is_it = |ino: &Ino| self.born.get(ino).is_some_and(|&born| born <= at);
-            let alive = tree.iter().filter(|(_, (ino, ..))| left.contains(ino) && is_it(ino));
-            alive.map(|(path, (ino, ..))| (path.clone(), *ino)).collect()
+            let is_left = |ino: &Ino| {
+                left.contains(ino) && self.born.get(ino).is_some_and(|&born| born <= at)
+            };
+            // What is in a folder that is gone again by now is where nobody looks.
+            let is_reached = |path: &str| {
+                let ends = path.match_indices('/').map(|(end, _)| &path[..end]);
+                ends.filter(|dir| !dir.is_empty()).all(|dir| is_left(&tree[dir].0))
+            };
+            let there = tree.iter().filter(|(path, (ino, ..))| is_left(ino) && is_reached(path));
+            there.map(|(path, (ino, ..))| (path.clone(), *ino)).collect()
         };
         let there = names(shown, self.len());
         // What is in a directory that is gone again went with it, or was moved out of it later: then it is elsewhere.
-        let at = (0..self.states.len()).rev().find(|&at| names(&self.states[at], at) == there);
-        let Some(at) = at else {
+        let same = (0..self.states.len()).rev().filter(|&at| names(&self.states[at], at) == there);
+        // Names may have been so more than once.
+        let wrong: Vec<Option<String>> = same.map(|at| self.wrong_in(shown, &left, at)).collect();
+        if wrong.is_empty() {
             return Some(format!(
                 "its names never were so: {there:?}, states {:#?}",
                 self.states
@@ -204,7 +213,13 @@ impl Model {
                     .map(|(at, state)| names(state, at))
                     .collect::<Vec<_>>()
             ));
-        };
+        }
+        let is_right = wrong.iter().any(Option::is_none);
+        wrong.into_iter().flatten().next().filter(|_| !is_right)
+    }
+
+    /// What is wrong with what files hold, where their names are those after so many changes.
+    fn wrong_in(&self, shown: &Tree, left: &BTreeSet<Ino>, at: usize) -> Option<String> {
         for (path, (ino, kind, content)) in shown {
             if *kind != Kind::File || !left.contains(ino) {
                 continue;

@@ -28,10 +28,14 @@ pub(super) struct SimOrigin {
 struct State {
     meta: Meta,
     /// Names and attributes after each change since they were last durable, the durable ones first.
-    history: Vec<Meta>,
+    history: Vec<Snapshot>,
     content: BTreeMap<u64, Content>,
     pins: BTreeMap<u64, u32>,
     last_ino: u64,
+    /// Numbers of files that are gone, for others: as ext4 does, and CephFS does not. Files are told apart by their handles.
+    free: Vec<u64>,
+    /// Numbers that were freed since this was asked.
+    freed: Vec<u64>,
     effects: u64,
     dies_at: Option<u64>,
     /// This effect fails, and no other.
@@ -56,6 +60,8 @@ struct State {
 }
 
 type Meta = BTreeMap<u64, File>;
+/// Names and attributes at a moment, with [`State::half`] and [`State::gap`].
+type Snapshot = (Meta, Option<(u64, Name)>, Option<(u64, Name, u64)>);
 
 #[derive(Clone, Debug)]
 struct File {
@@ -83,6 +89,13 @@ fn key(ino: u64) -> Key {
     Key { ino, handle: ino.to_le_bytes().into() }
 }
 
+/// The key by which the file is known within: handles are never given again.
+fn within(key: &Key) -> Key {
+    let handle = key.handle.clone();
+    let ino = handle[..].try_into().map_or(key.ino, u64::from_le_bytes);
+    Key { ino, handle }
+}
+
 impl SimOrigin {
     /// In steps: a file is renamed without replacing as where there is no such operation.
     pub(super) fn new(in_steps: bool) -> Self {
@@ -92,6 +105,8 @@ impl SimOrigin {
             content: BTreeMap::new(),
             pins: BTreeMap::new(),
             last_ino: ROOT,
+            free: Vec::new(),
+            freed: Vec::new(),
             effects: 0,
             dies_at: None,
             fails_at: None,
@@ -108,7 +123,7 @@ impl SimOrigin {
         };
         let stat = state.stat(ROOT, Kind::Dir, 0o755);
         state.meta.insert(ROOT, File::new(stat));
-        state.history = vec![state.meta.clone()];
+        state.history = vec![state.snapshot()];
         Self { state: Mutex::new(state) }
     }
 
@@ -143,9 +158,11 @@ impl SimOrigin {
     pub(super) fn named_twice(&self) -> Vec<u64> {
         let shown: Vec<u64> = self.tree().values().map(|&(ino, ..)| ino).collect();
         let state = self.state();
+        let number = |ino: u64| state.meta.get(&ino).map(|file| file.stat.ino);
         let own = state.meta[&ROOT].names.get(crate::OWN_FOLDER).map(|own| &state.meta[own].names);
         let pools = own.into_iter().flatten().filter(|(name, _)| name.starts_with(b"pool"));
-        let staged = pools.flat_map(|(_, pool)| state.meta[pool].names.values().copied());
+        let staged = pools
+            .flat_map(|(_, pool)| state.meta[pool].names.values().filter_map(|&ino| number(ino)));
         staged.filter(|ino| shown.contains(ino)).collect()
     }
 
@@ -165,6 +182,11 @@ impl SimOrigin {
     /// Its own mount ends.
     pub(super) fn end_mount(&self) {
         self.state().has_ended = true;
+    }
+
+    /// Numbers of files that are gone since this was asked.
+    pub(super) fn take_freed(&self) -> Vec<u64> {
+        std::mem::take(&mut self.state().freed)
     }
 
     /// Changes and questions that were refused since.
@@ -198,16 +220,20 @@ impl SimOrigin {
         }
         if death == Death::All {
             let at = random(state.history.len());
-            state.meta = state.history.swap_remove(at);
+            (state.meta, state.half, state.gap) = state.history.swap_remove(at);
         }
-        state.meta.retain(|_, file| file.stat.nlink > 0);
-        state.history = vec![state.meta.clone()];
+        let gone = state.meta.iter().filter(|(_, file)| file.stat.nlink == 0);
+        let gone: Vec<u64> = gone.map(|(&ino, _)| ino).collect();
+        gone.into_iter().for_each(|ino| state.end(ino));
+        let used: BTreeSet<u64> = state.meta.values().map(|file| file.stat.ino).collect();
+        state.free.retain(|number| !used.contains(number));
+        state.history = vec![state.snapshot()];
     }
 
     /// It finds out anew when a file was changed, as the server of CephFS does after an eviction.
     pub(super) fn guess_mtime(&self, key: &Key) {
         let mut state = self.state();
-        let file = state.meta.get_mut(&key.ino).expect("it is there");
+        let file = state.meta.get_mut(&within(key).ino).expect("it is there");
         let changed = file.stat.ctime;
         file.stat.mtime = Moment { seconds: changed.seconds - 1, ..changed };
     }
@@ -248,7 +274,7 @@ impl SimOrigin {
                 let path = format!("{path}/{}", String::from_utf8_lossy(name));
                 let Some(file) = state.meta.get(ino) else { continue };
                 let content = state.content.get(ino).map_or_else(Vec::new, |c| c.now.clone());
-                found.insert(path.clone(), (*ino, file.stat.kind, content));
+                found.insert(path.clone(), (file.stat.ino, file.stat.kind, content));
                 if file.stat.kind == Kind::Dir {
                     dirs.push((path, *ino));
                 }
@@ -315,6 +341,26 @@ impl State {
         Err(Errno::SHUTDOWN)
     }
 
+    /// The number of a new file.
+    fn number(&mut self, ino: u64) -> u64 {
+        let free = if self.in_steps { None } else { self.free.pop() };
+        free.unwrap_or(ino)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        (self.meta.clone(), self.half.clone(), self.gap.clone())
+    }
+
+    /// A file is gone for good.
+    fn end(&mut self, ino: u64) {
+        if let Some(file) = self.meta.remove(&ino) {
+            // One that came back with an earlier moment goes again.
+            self.free.retain(|&number| number != file.stat.ino);
+            self.free.push(file.stat.ino);
+            self.freed.push(file.stat.ino);
+        }
+    }
+
     fn look(&self) -> Result<()> {
         if self.has_ended {
             return self.refuse();
@@ -338,7 +384,7 @@ impl State {
     }
 
     fn changed(&mut self) {
-        self.history.push(self.meta.clone());
+        self.history.push(self.snapshot());
     }
 
     fn touch(&mut self, ino: u64, content: bool) {
@@ -397,7 +443,7 @@ impl State {
         let is_dir = file.stat.kind == Kind::Dir;
         file.stat.nlink = if is_dir { 0 } else { file.stat.nlink - 1 };
         if file.stat.nlink == 0 && !pinned {
-            self.meta.remove(&ino);
+            self.end(ino);
         } else {
             self.touch(ino, false);
         }

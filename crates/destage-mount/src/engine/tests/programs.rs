@@ -92,8 +92,14 @@ impl World {
         self.making = None;
     }
 
+    /// Numbers of files that are gone at the origin may be those of others.
+    fn note_freed(&mut self) {
+        self.origin.take_freed().into_iter().for_each(|ino| self.model.is_given_back(ino));
+    }
+
     /// A file that was being made when something died, if this shows that it was.
     pub(super) fn adopt_made(&mut self, view: &Tree) {
+        self.note_freed();
         let Some((dir, name, kind)) = self.making.clone() else { return };
         let name_of =
             |path: &str| path.rsplit_once('/').map(|(dir, name)| (dir.to_owned(), name.to_owned()));
@@ -128,6 +134,7 @@ impl World {
         self.making = Some((dir, name.clone(), kind));
         let done = self.done(ask)?;
         self.making = None;
+        self.note_freed();
         if let Ok(Answered::Entry(stat, _)) = done {
             self.model.create(dir, &name, stat.ino, kind);
         }

@@ -128,7 +128,7 @@ fn a_number_that_the_journal_names_is_given_to_no_other_file() {
 fn zeros_are_seen(more: &[(u64, usize)], size: u64, no_growth_order: bool) -> bool {
     let carry = Controls { no_growth_order, ..Controls::default() };
     let mut is_seen = false;
-    for (seed, effects) in (0..6).flat_map(|seed| (0..16).map(move |effects| (seed, effects))) {
+    for (seed, effects) in (0..40).flat_map(|seed| (0..16).map(move |effects| (seed, effects))) {
         let mut world = World::new(seed, FrontControls { carry, ..FrontControls::default() });
         let root = world.root();
         let ino = make(&mut world, root, "log", Make::File);

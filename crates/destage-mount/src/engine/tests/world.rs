@@ -5,8 +5,8 @@ use super::origin::{Death, SimOrigin};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, Stat};
 use crate::engine::front::FrontControls;
 use crate::engine::{
-    Below, Covers, Front, FrontSettings, Hints, Need, OwnFolders, Pending, Record, Scan, Submitted,
-    Ticket, carry_out, read_group,
+    Below, Covers, Front, FrontSettings, Hints, Landed, Need, OwnFolders, Pending, Plan, Record,
+    Scan, Submitted, Ticket, carry_out, read_group,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -66,7 +66,9 @@ pub(super) struct World {
     /// After how many changes an fsync was answered.
     pub(super) durable: usize,
     commits: VecDeque<destage_runtime::commit::CommitWork>,
-    batches: VecDeque<(destage_core::BatchId, crate::engine::Plan)>,
+    batches: VecDeque<(destage_core::BatchId, Plan)>,
+    /// Carried out, and not told of yet.
+    landing: Option<(destage_core::BatchId, Plan, Result<Landed, Errno>)>,
     free: Vec<u64>,
     /// So many files were to be given out again.
     pub(super) given_back: usize,
@@ -134,6 +136,7 @@ impl World {
             durable: 0,
             commits: VecDeque::new(),
             batches: VecDeque::new(),
+            landing: None,
             free: Vec::new(),
             given_back: 0,
             open: Vec::new(),
@@ -168,6 +171,7 @@ impl World {
     fn try_start(&mut self) -> Option<()> {
         self.commits.clear();
         self.batches.clear();
+        self.landing = None;
         self.free.clear();
         self.open.clear();
         let options = Options {
@@ -211,7 +215,10 @@ impl World {
         .ok()?;
         let used = |ino| front.tree.node(ino).is_some();
         let swept = Pool::sweep(origin, own.clone(), front.tree.staged_max(), used, 1);
-        self.pool = Some(swept.inspect_err(|error| self.note(error)).ok()?);
+        let mut pool = swept.inspect_err(|error| self.note(error)).ok()?;
+        // What the origin frees is to be made anew soon.
+        pool.keep_at_most(2);
+        self.pool = Some(pool);
         self.own = Some(own);
         let space = self.origin.space().ok()?;
         front.set_space(&space, front.landed());
@@ -325,18 +332,21 @@ impl World {
         let now = self.now;
         // No batch waits for what is not needed any more, and it waits for none.
         let tidies = !self.free.is_empty() && self.random.below(4) == 0;
-        let takes_commit = self.batches.is_empty() || self.random.below(2) == 0;
+        let is_idle = self.batches.is_empty() && self.landing.is_none();
+        let takes_commit = is_idle || self.random.below(2) == 0;
         if tidies {
             self.discard_one();
         } else if takes_commit && let Some(work) = self.commits.pop_front() {
             let done = work.run();
             self.front().commit_ended(now, done);
+        } else if let Some((batch, plan, result)) = self.landing.take() {
+            self.front().batch_ended(now, batch, &plan, result);
         } else if let Some((batch, plan)) = self.batches.pop_front() {
             let own = self.own.clone().expect("it has started");
             self.origin.forget_names(true);
             let result = carry_out(&*self.origin, &own, &plan, self.controls.carry, 1);
             self.origin.forget_names(false);
-            self.front().batch_ended(now, batch, &plan, result);
+            self.landing = Some((batch, plan, result));
         } else if !self.discard_one() {
             return false;
         }

@@ -8,28 +8,35 @@ impl Origin for SimOrigin {
     }
 
     fn lookup(&self, dir: &Key, name: &[u8]) -> Result<(Key, Stat)> {
+        let dir = &within(dir);
         let mut state = self.state();
         state.look()?;
         let key = key(state.whose(dir, name)?);
         let stat = state.shown(&key)?;
-        Ok((key, stat))
+        Ok((Key { ino: stat.ino, ..key }, stat))
     }
 
     fn stat(&self, file: &Key) -> Result<Stat> {
+        let file = &within(file);
         let mut state = self.state();
         state.look()?;
         state.shown(file)
     }
 
     fn list(&self, dir: &Key) -> Result<Vec<Listed>> {
+        let dir = &within(dir);
         let mut state = self.state();
         state.look()?;
         let names = state.file(dir)?.names.clone();
-        let kind = |ino: u64| state.meta.get(&ino).map_or(Kind::File, |file| file.stat.kind);
-        Ok(names.into_iter().map(|(name, ino)| Listed { name, ino, kind: kind(ino) }).collect())
+        let listed = names.into_iter().filter_map(|(name, ino)| {
+            let stat = state.meta.get(&ino)?.stat;
+            Some(Listed { name, ino: stat.ino, kind: stat.kind })
+        });
+        Ok(listed.collect())
     }
 
     fn read(&self, file: &Key, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let file = &within(file);
         let mut state = self.state();
         state.look()?;
         state.file(file)?;
@@ -40,6 +47,7 @@ impl Origin for SimOrigin {
     }
 
     fn read_link(&self, file: &Key) -> Result<Vec<u8>> {
+        let file = &within(file);
         Ok(self.state().file(file)?.target.to_vec())
     }
 
@@ -55,17 +63,20 @@ impl Origin for SimOrigin {
     }
 
     fn xattr(&self, file: &Key, name: &[u8]) -> Result<Vec<u8>> {
+        let file = &within(file);
         let mut state = self.state();
         state.file(file)?.xattrs.get(name).map(|value| value.to_vec()).ok_or(Errno::NODATA)
     }
 
     fn xattrs(&self, file: &Key) -> Result<Vec<u8>> {
+        let file = &within(file);
         let mut state = self.state();
         let names = state.file(file)?.xattrs.keys();
         Ok(names.flat_map(|name| name.iter().copied().chain([0])).collect())
     }
 
     fn make(&self, dir: &Key, name: &[u8], make: &Make) -> Result<(Key, Stat)> {
+        let dir = &within(dir);
         let mut state = self.state();
         state.effect()?;
         if state.file(dir)?.names.contains_key(name) {
@@ -73,7 +84,8 @@ impl Origin for SimOrigin {
         }
         state.last_ino += 1;
         let ino = state.last_ino;
-        let stat = state.stat(ino, make.kind(), 0o600);
+        let number = state.number(ino);
+        let stat = state.stat(number, make.kind(), 0o600);
         let mut file = File::new(stat);
         if let Make::Link(target) = make {
             file.target.clone_from(target);
@@ -83,22 +95,26 @@ impl Origin for SimOrigin {
         state.forgotten.remove(&(dir.ino, name.into()));
         state.touch(dir.ino, true);
         state.changed();
-        Ok((key(ino), stat))
+        Ok((Key { ino: number, ..key(ino) }, stat))
     }
 
     fn write(&self, file: &Key, offset: u64, data: &[u8]) -> Result<()> {
+        let file = &within(file);
         self.state().change(file, Change::Write(offset, data.to_vec()))
     }
 
     fn truncate(&self, file: &Key, size: u64) -> Result<()> {
+        let file = &within(file);
         self.state().change(file, Change::Size(size))
     }
 
     fn punch(&self, file: &Key, offset: u64, len: u64) -> Result<()> {
+        let file = &within(file);
         self.state().change(file, Change::Write(offset, vec![0; len as usize]))
     }
 
     fn sync(&self, file: &Key) -> Result<()> {
+        let file = &within(file);
         let mut state = self.state();
         state.effect()?;
         state.file(file)?;
@@ -106,7 +122,7 @@ impl Origin for SimOrigin {
             content.durable.clone_from(&content.now);
             content.since.clear();
         }
-        state.history = vec![state.meta.clone()];
+        state.history = vec![state.snapshot()];
         Ok(())
     }
 
@@ -125,11 +141,12 @@ impl Origin for SimOrigin {
             content.durable.clone_from(&content.now);
             content.since.clear();
         }
-        state.history = vec![state.meta.clone()];
+        state.history = vec![state.snapshot()];
         Ok(())
     }
 
     fn set(&self, file: &Key, attributes: &Attributes) -> Result<()> {
+        let file = &within(file);
         let mut state = self.state();
         state.effect()?;
         let stat = &mut state.file(file)?.stat;
@@ -152,25 +169,30 @@ impl Origin for SimOrigin {
         to_name: &[u8],
         replace: bool,
     ) -> Result<()> {
+        let (dir, to_dir) = (&within(dir), &within(to_dir));
         let mut state = self.state();
         let ino = state.whose(dir, name)?;
         let is_dir = state.meta.get(&ino).is_some_and(|file| file.stat.kind == Kind::Dir);
         if state.in_steps && !replace && !is_dir {
             let is_done = state.file(to_dir)?.names.get(to_name) == Some(&ino);
+            state.half = Some((dir.ino, name.into()));
             drop(state);
-            if !is_done {
-                self.link(&key(ino), to_dir, to_name)?;
+            if !is_done && let Err(error) = self.link(&key(ino), to_dir, to_name) {
+                self.state().half = None;
+                return Err(error);
             }
-            self.state().half = Some((dir.ino, name.into()));
             return self.unlink(dir, name);
         }
         let replaced = state.file(to_dir)?.names.get(to_name).copied();
         let replaced = replaced.filter(|there| replace && state.in_steps && *there != ino);
         if let Some(there) = replaced.filter(|there| state.meta[there].stat.nlink > 1 && !is_dir) {
-            drop(state);
-            self.unlink(to_dir, to_name)?;
-            state = self.state();
             state.gap = Some((to_dir.ino, to_name.into(), there));
+            drop(state);
+            if let Err(error) = self.unlink(to_dir, to_name) {
+                self.state().gap = None;
+                return Err(error);
+            }
+            state = self.state();
             state.forget_others(there, to_dir, to_name);
         }
         state.effect()?;
@@ -204,6 +226,7 @@ impl Origin for SimOrigin {
     }
 
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
+        let (file, dir) = (&within(file), &within(dir));
         let mut state = self.state();
         state.effect()?;
         if state.file(dir)?.names.contains_key(name) {
@@ -220,6 +243,7 @@ impl Origin for SimOrigin {
     }
 
     fn has_name(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<bool> {
+        let (file, dir) = (&within(file), &within(dir));
         let mut state = self.state();
         state.look()?;
         state.forgotten.remove(&(dir.ino, name.into()));
@@ -227,6 +251,7 @@ impl Origin for SimOrigin {
     }
 
     fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
+        let dir = &within(dir);
         let mut state = self.state();
         state.effect()?;
         let ino = state.whose(dir, name)?;
@@ -239,6 +264,7 @@ impl Origin for SimOrigin {
     }
 
     fn rmdir(&self, dir: &Key, name: &[u8]) -> Result<()> {
+        let dir = &within(dir);
         let mut state = self.state();
         state.effect()?;
         let ino = *state.file(dir)?.names.get(name).ok_or(Errno::NOENT)?;
@@ -253,6 +279,7 @@ impl Origin for SimOrigin {
     }
 
     fn set_xattr(&self, file: &Key, name: &[u8], value: &[u8]) -> Result<()> {
+        let file = &within(file);
         let mut state = self.state();
         state.effect()?;
         state.file(file)?.xattrs.insert(name.into(), value.into());
@@ -262,6 +289,7 @@ impl Origin for SimOrigin {
     }
 
     fn remove_xattr(&self, file: &Key, name: &[u8]) -> Result<()> {
+        let file = &within(file);
         let mut state = self.state();
         state.effect()?;
         state.file(file)?.xattrs.remove(name).ok_or(Errno::NODATA)?;
@@ -271,6 +299,7 @@ impl Origin for SimOrigin {
     }
 
     fn pin(&self, file: &Key) -> Result<()> {
+        let file = &within(file);
         let mut state = self.state();
         state.file(file)?;
         *state.pins.entry(file.ino).or_insert(0) += 1;
@@ -278,10 +307,11 @@ impl Origin for SimOrigin {
     }
 
     fn unpin(&self, file: &Key) {
+        let file = &within(file);
         let mut state = self.state();
         state.pins.remove(&file.ino);
         if state.meta.get(&file.ino).is_some_and(|file| file.stat.nlink == 0) {
-            state.meta.remove(&file.ino);
+            state.end(file.ino);
         }
     }
 }
