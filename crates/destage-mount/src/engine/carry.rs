@@ -159,6 +159,8 @@ impl Carrier<'_> {
         }
         let found = match self.origin.stat(key) {
             Ok(found) => found,
+            // An earlier attempt has deleted it.
+            Err(Errno::STALE | Errno::NOENT) if file.stat.nlink == 0 => return Ok(false),
             Err(Errno::STALE | Errno::NOENT) => {
                 self.keep(file, "the origin has lost it: others have deleted it")?;
                 return Ok(false);

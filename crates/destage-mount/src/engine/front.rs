@@ -73,6 +73,10 @@ pub(crate) struct Front {
     writers: HashMap<Handle, Ino>,
     /// Files that may be given out again once this group is durable, with which their last names went.
     gone: BTreeSet<(Lsn, Ino)>,
+    /// Files made in advance whose numbers are those of other files here, as long as these are not decided.
+    refused: Vec<Staged>,
+    /// Up to which group changes were sent to the origin since somebody waited for that.
+    hurried: Lsn,
     /// Everything up to there is at the origin, and the journal says so durably.
     checkpointed: Lsn,
     pub(crate) counted: Counted,
@@ -189,6 +193,8 @@ impl Front {
             covers: None,
             writers: HashMap::new(),
             gone: BTreeSet::new(),
+            refused: Vec::new(),
+            hurried: Lsn::ZERO,
             checkpointed: decided,
             counted: Counted::default(),
         }

@@ -66,6 +66,8 @@ pub(crate) struct Hints {
     names: Vec<(Ino, Name, Option<Key>, Lsn)>,
     lists: Vec<(Ino, Arc<[Listed]>, Lsn)>,
     pub(crate) staged: Option<Staged>,
+    /// The same, with numbers that are still those of other files here.
+    pub(crate) refused: Vec<Staged>,
     xattr: Option<Result<Vec<u8>, Errno>>,
     xattrs: Option<Vec<u8>>,
     is_xattr_tried: bool,
@@ -99,7 +101,10 @@ impl Hints {
                 self.names.push((dir.ino, name.clone(), found, self.asked));
             }
             Need::List(dir) => self.lists.push((dir.ino, origin.list(dir)?.into(), self.asked)),
-            Need::Stage(make) => self.staged = Some(stage.take(make)?),
+            Need::Stage(make) => {
+                self.refused.extend(self.staged.take());
+                self.staged = Some(stage.take(make)?);
+            }
             Need::Xattr(key, name) => self.xattr = Some(origin.xattr(key, name)),
             Need::Xattrs(key) => self.xattrs = Some(origin.xattrs(key)?),
             Need::TryXattr(kind, name, value) => {
@@ -120,8 +125,9 @@ impl Hints {
 
     /// Forgets what may have changed: all but what was made for this request.
     pub(crate) fn outdate(&mut self) {
-        let (staged, is_xattr_tried) = (self.staged.take(), self.is_xattr_tried);
-        *self = Self { staged, is_xattr_tried, ..Self::default() };
+        let (staged, refused) = (self.staged.take(), std::mem::take(&mut self.refused));
+        let is_xattr_tried = self.is_xattr_tried;
+        *self = Self { staged, refused, is_xattr_tried, ..Self::default() };
     }
 
     /// What the origin says of a file that was changed here last by this group. What it said before that does not count:

@@ -36,7 +36,10 @@ impl Scan {
     pub(crate) fn look(&mut self, records: Vec<Record>) {
         for record in records {
             match record {
-                Record::Begin { epoch, .. } => self.epoch = self.epoch.max(epoch),
+                Record::Begin { epoch, .. } => {
+                    self.epoch = self.epoch.max(epoch);
+                    self.part = Default::default();
+                }
                 Record::Intent { upto, files, absorbed } => {
                     self.begun.push(Begun { upto: Lsn(upto), files, absorbed });
                 }
@@ -47,11 +50,11 @@ impl Scan {
                     self.part.1.extend(bases);
                     self.part.2.extend(absorbed);
                 }
-                Record::Ckpt { upto, mut bases, mut absorbed } => {
+                Record::Ckpt { upto, bases, mut absorbed } => {
                     self.decided = self.decided.max(Lsn(upto));
                     let (part_upto, more_bases, more_absorbed) = std::mem::take(&mut self.part);
                     if part_upto == upto {
-                        bases.extend(more_bases);
+                        self.bases.extend(more_bases);
                         absorbed.extend(more_absorbed);
                     }
                     // Of files that no later batch concerned, an earlier one says how they are.

@@ -295,7 +295,8 @@ impl Tree {
         let is_due = |(lsn, change): &(Lsn, NameChange)| {
             concerns_it(change) && !self.ended.contains(ino, *lsn)
         };
-        node.changed.first.is_some() || node.refs > 0 || self.log.iter().any(is_due)
+        let is_known = node.opens > 0 || node.refs > 0;
+        is_known || node.changed.first.is_some() || self.log.iter().any(is_due)
     }
 
     /// What earlier versions said of a number does not concern the file that has it from now on.

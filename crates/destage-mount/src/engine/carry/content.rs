@@ -26,7 +26,9 @@ impl Carrier<'_> {
         self.clear(key, file, size)?;
         let mut buffer: Vec<u8> = Vec::new();
         let mut start = 0;
-        let mut growth = Growth { is_seen: file.is_named, end: size, is_unsynced: false };
+        // What made it longer in an earlier attempt may not be durable.
+        let is_unsynced = file.is_brought;
+        let mut growth = Growth { is_seen: file.is_named, end: size, is_unsynced };
         for (offset, len, content) in &file.writes {
             let is_next = start + buffer.len() as u64 == *offset;
             if !buffer.is_empty() && (!is_next || buffer.len() >= WRITE_BYTES_MAX) {

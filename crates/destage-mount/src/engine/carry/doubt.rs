@@ -62,10 +62,15 @@ impl Carrier<'_> {
         for (work, change) in works.iter().zip(changes) {
             let Some(NameChange::Unlink { dir, name, ino }) = change else { continue };
             let place = (*dir, name.clone());
-            if found.get(&place) == Some(&None)
-                && self.origin.stat(&work.file).is_ok()
-                && self.origin.has_name(&work.file, &work.dirs[0], name)?
-            {
+            if found.get(&place) != Some(&None) {
+                continue;
+            }
+            match self.origin.stat(&work.file) {
+                Ok(_) => {}
+                Err(Errno::STALE | Errno::NOENT) => continue,
+                Err(error) => return Err(error),
+            }
+            if self.origin.has_name(&work.file, &work.dirs[0], name)? {
                 found.insert(place, Some(*ino));
             }
         }

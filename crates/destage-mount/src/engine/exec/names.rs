@@ -31,7 +31,6 @@ impl Tree {
         let staged = context.hints.staged(make)?;
         let key = &staged.key;
         if self.is_taken(key) {
-            // The next start removes it: as long as it is there, the origin gives its number to nobody else.
             return Err(Need::Stage(make.clone()).into());
         }
         let kind = make.kind();

@@ -41,6 +41,8 @@ impl Front {
             return self.land(batch, &plan, &Landed::default());
         }
         self.tree.begin(&plan);
+        // Its name may come to the origin with this batch, and go.
+        plan.files.iter().for_each(|file| self.pin_if_unnamed(file.key.ino));
         if self.settings.controls.no_intent {
             self.out.batches.push((batch, plan));
             return;
@@ -103,9 +105,16 @@ impl Front {
         self.counted.absorbed += plan.absorbed_now;
         self.out.free.extend(freed.numbers);
         self.out.unchanged.extend(freed.unchanged);
+        let tree = &self.tree;
+        let free = self.refused.extract_if(.., |staged| !tree.is_taken(&staged.key));
+        self.out.unchanged.extend(free.filter(|staged| staged.stat.kind == Kind::File));
         let bases = self.tree.bases_behind(&landed.bases);
         let mut records = vec![self.checkpoint(plan.upto, bases)];
         for conflict in &landed.conflicts {
+            if records.len() > CONFLICTS_MAX {
+                // In front of the checkpoint, which does not take all of them.
+                self.write(Access::Back, None, &records.split_off(1));
+            }
             self.counted.conflicts += 1;
             tracing::error!(
                 ino = conflict.ino,
@@ -167,6 +176,8 @@ impl Front {
     }
 }
 
+/// Conflicts in the group of a checkpoint.
+const CONFLICTS_MAX: usize = 1_000;
 /// So many entries of a kind are in one group at most: a group has to fit into a segment of the journal.
 #[cfg(not(test))]
 const ENTRIES_MAX: usize = 20_000;

@@ -114,7 +114,10 @@ impl Front {
                 pending.hints.asked = self.core.last();
                 Submitted::Needs(pending, need)
             }
-            Err(Stop::Errno(errno)) => self.answered(pending, Err(errno)),
+            Err(Stop::Errno(errno)) => {
+                self.hurry_if_busy(errno);
+                self.answered(pending, Err(errno))
+            }
             Ok(done) if done.records.is_empty() => self.looked(pending, done),
             Ok(_) if self.stopped.is_some() => self.answered(pending, Err(Errno::IO)),
             Ok(done) => {
@@ -271,6 +274,7 @@ impl Front {
         self.out.outdated.extend(done.is_other_mode.then_some(done.ino));
         let Pending { ask, mut hints, answer, .. } = pending;
         self.room = self.room.map(|room| room.saturating_sub(wanted(&ask)));
+        self.refused.append(&mut hints.refused);
         if !matches!(ask, Ask::Make { .. }) {
             self.out.unused.extend(hints.staged.take());
         }
@@ -335,8 +339,9 @@ impl Front {
         self.requests.settling.clear();
     }
 
-    fn answered(&mut self, pending: Pending, answered: Result<Answered, Errno>) -> Submitted {
+    fn answered(&mut self, mut pending: Pending, answered: Result<Answered, Errno>) -> Submitted {
         self.counted.errors += u64::from(answered.is_err());
+        self.refused.append(&mut pending.hints.refused);
         self.out.unused.extend(pending.hints.staged);
         self.out.answers.push((pending.answer, answered));
         Submitted::Taken
@@ -392,15 +397,22 @@ impl Front {
     fn pin_unnamed(&mut self, done: &Done) {
         for record in &done.records {
             let crate::engine::record::Record::Meta { stat, .. } = record else { continue };
-            let Some(node) = self.tree.node_mut(stat.ino) else { continue };
-            let is_needed = stat.nlink == 0 && node.opens > 0 && !node.is_pinned;
-            if is_needed && node.staged.is_none() {
-                match self.origin.pin(&node.key) {
-                    Ok(()) => node.is_pinned = true,
-                    Err(error) => {
-                        tracing::warn!(%error, ino = stat.ino, "a deleted file that is open cannot be kept at the origin");
-                    }
-                }
+            if self.tree.node(stat.ino).is_some_and(|node| node.staged.is_none()) {
+                self.pin_if_unnamed(stat.ino);
+            }
+        }
+    }
+
+    /// The same of one that has no name and is open.
+    pub(super) fn pin_if_unnamed(&mut self, ino: Ino) {
+        let Some(node) = self.tree.node_mut(ino) else { return };
+        if node.dead.is_none() || node.opens == 0 || node.is_pinned {
+            return;
+        }
+        match self.origin.pin(&node.key) {
+            Ok(()) => node.is_pinned = true,
+            Err(error) => {
+                tracing::warn!(%error, ino, "a deleted file that is open cannot be kept at the origin");
             }
         }
     }
@@ -452,6 +464,15 @@ impl Front {
         while let Some(&(dead, ino)) = self.gone.first().filter(|(dead, _)| *dead <= durable) {
             self.gone.remove(&(dead, ino));
             self.out.unchanged.extend(self.tree.give_back(ino, durable));
+        }
+    }
+
+    /// Who has to wait for changes to be at the origin is not to wait until they are due.
+    fn hurry_if_busy(&mut self, errno: Errno) {
+        let last = self.last();
+        if errno == Errno::BUSY && self.hurried < last {
+            self.hurried = last;
+            self.hurry(self.now);
         }
     }
 

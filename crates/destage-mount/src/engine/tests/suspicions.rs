@@ -6,6 +6,7 @@ use crate::ask::{Answered, Ask, Errno, Kind, Make, SetAttr};
 use crate::engine::carry::Controls;
 use crate::engine::front::FrontControls;
 use crate::origin::Origin;
+use destage_engine::Drive;
 
 fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
     let name = name.as_bytes().into();
@@ -124,35 +125,90 @@ fn a_number_that_the_journal_names_is_given_to_no_other_file() {
     assert!(is_met, "others have deleted it between its name and the journal's word of it");
 }
 
+/// A new file that is deleted while a batch brings it, and is open, stays readable when its name has come to the origin and gone.
+#[test]
+fn a_new_file_that_is_deleted_while_it_is_brought_stays_readable_as_long_as_it_is_open() {
+    for (fails, steps) in
+        [false, true].into_iter().flat_map(|fails| (0..6).map(move |steps| (fails, steps)))
+    {
+        let mut world = World::new(1, FrontControls::default());
+        let root = world.root();
+        let ino = make(&mut world, root, "file", Make::File);
+        let Answered::Opened(opened) = world.sure(Ask::Open { ino, flags: libc::O_RDWR }) else {
+            panic!("it is opened")
+        };
+        world.sure(write(ino, 0, b"content", false));
+        if fails {
+            world.origin.fail_after(4);
+        }
+        let now = world.now;
+        world.front.as_mut().unwrap().hurry(now);
+        for _ in 0..steps {
+            world.work();
+        }
+        world.sure(Ask::Unlink { dir: root, name: b"file"[..].into() });
+        assert!(world.drain());
+        assert_eq!(world.origin.tree().len(), 0, "fails: {fails}");
+        let read = Ask::Read { ino, offset: 0, len: 100, mapped: false };
+        assert_eq!(world.sure(read), Answered::Data(b"content".to_vec()), "fails: {fails}");
+        world.sure(Ask::Release { ino, handle: opened.handle });
+        assert!(world.drain());
+    }
+}
+
 /// Whether others ever see zeros in what was appended to a file that they see, wherever everything stops, and stops again.
 fn zeros_are_seen(more: &[(u64, usize)], size: u64, no_growth_order: bool) -> bool {
+    (0..40)
+        .flat_map(|seed| (0..16).map(move |effects| (seed, effects)))
+        .any(|(seed, effects)| zeros_after(more, size, no_growth_order, seed, [effects; 3], false))
+}
+
+/// The same of one run that dies three times after so many effects: its host, or first only its process.
+fn zeros_after(
+    more: &[(u64, usize)],
+    size: u64,
+    no_growth_order: bool,
+    seed: u64,
+    deaths: [u64; 3],
+    is_process_first: bool,
+) -> bool {
     let carry = Controls { no_growth_order, ..Controls::default() };
+    let mut world = World::new(seed, FrontControls { carry, ..FrontControls::default() });
+    let root = world.root();
+    let ino = make(&mut world, root, "log", Make::File);
+    world.sure(write(ino, 0, b"1234", false));
+    assert!(world.drain());
+    for &(at, len) in more {
+        world.sure(write(ino, at, &vec![b'x'; len], false));
+    }
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    world.sure(Ask::SetAttr { ino, set });
+    world.sure(Ask::Fsync { ino });
     let mut is_seen = false;
-    for (seed, effects) in (0..40).flat_map(|seed| (0..16).map(move |effects| (seed, effects))) {
-        let mut world = World::new(seed, FrontControls { carry, ..FrontControls::default() });
-        let root = world.root();
-        let ino = make(&mut world, root, "log", Make::File);
-        world.sure(write(ino, 0, b"1234", false));
-        assert!(world.drain());
-        for &(at, len) in more {
-            world.sure(write(ino, at, &vec![b'x'; len], false));
-        }
-        let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        world.sure(Ask::SetAttr { ino, set });
-        world.sure(Ask::Fsync { ino });
-        for again in 0..3 {
-            world.die_after(effects, false);
-            let _ = (again == 0 || world.start()) && world.drain();
-            world.crash(Death::Host);
-            let shown = &world.origin.tree()["/log"].2;
-            let appended = &shown[4..];
-            let belongs = |at: usize| {
-                more.iter().any(|&(from, len)| (from as usize..from as usize + len).contains(&at))
-            };
-            is_seen |= appended.iter().zip(4..).any(|(&byte, at)| byte == 0 && belongs(at));
-        }
+    for (again, effects) in deaths.into_iter().enumerate() {
+        world.die_after(effects, false);
+        let _ = (again == 0 || world.start()) && world.drain();
+        let is_process = is_process_first && again == 0;
+        world.crash(if is_process { Death::Process } else { Death::Host });
+        let shown = &world.origin.tree()["/log"].2;
+        let belongs = |at: usize| {
+            more.iter().any(|&(from, len)| (from as usize..from as usize + len).contains(&at))
+        };
+        is_seen |= shown.iter().enumerate().skip(4).any(|(at, &byte)| byte == 0 && belongs(at));
     }
     is_seen
+}
+
+/// What the first attempt has written is not taken for durable by the next one: the process died, and then the host.
+#[test]
+fn a_file_that_grows_in_a_further_attempt_shows_others_no_zeros_where_bytes_belong() {
+    for seed in 0..20 {
+        for (first, later) in (1..3).flat_map(|first| (3..24).map(move |later| (first, later))) {
+            let is_seen =
+                zeros_after(&[(4, 4), (40, 4)], 44, false, seed, [first, later, later], true);
+            assert!(!is_seen, "seed {seed}, {first}, {later}");
+        }
+    }
 }
 
 /// > Zeros never stand where data belongs.
