@@ -239,11 +239,17 @@ fn loss(acknowledged: &[Acknowledged], killed: Instant, image: &Path) -> Loss {
 
 fn holds(name: &str) {
     let case = CASES.iter().find(|case| case.name == name).expect("a case");
-    if let Some(result) = case.round(1) {
-        let loss = result.unwrap_or_else(|error| panic!("{error}"));
-        assert!(loss.writes > 0, "the origin had everything: this proves nothing");
+    // A machine with much else to do may have brought everything to the origin: that proves nothing.
+    for seed in 1..=ROUNDS_MAX {
+        let Some(result) = case.round(seed) else { return };
+        if result.unwrap_or_else(|error| panic!("{error}")).writes > 0 {
+            return;
+        }
     }
+    panic!("the origin had everything in {ROUNDS_MAX} rounds");
 }
+
+const ROUNDS_MAX: u64 = 5;
 
 /// > D holds as above: destaging begins early enough, and no write is acknowledged while the oldest undecided one is older
 /// > than D. So losing host and cache never costs more than the writes acknowledged within one span of D.
