@@ -208,13 +208,18 @@ fn guess(changes: &Changes<'_>, found: &Names, within: &RangeInclusive<usize>) -
     consider(0, mismatches);
     for (index, change) in changes.iter().enumerate() {
         // Where a rename takes two steps, it may have ended between them: then it is done once more.
-        if let Some(NameChange::Rename { to_dir, to_name, ino, .. }) = change {
+        // Before that, a name that it replaces may have been taken away. One that a client has forgotten looks the same: so
+        // everything else has to fit.
+        if let Some(NameChange::Rename { to_dir, to_name, ino, replaced, .. }) = change {
             let name = (*to_dir, to_name.clone());
             let (found, before) = (found.get(&name), expected.get(&name));
-            let now = Some(Some(*ino));
-            let half =
-                mismatches + isize::from(found.copied() != now) - isize::from(found != before);
-            consider(index, half);
+            let with = |now| {
+                mismatches + isize::from(found.copied() != Some(now)) - isize::from(found != before)
+            };
+            if replaced.is_some() && with(None) == 0 {
+                consider(index, 0);
+            }
+            consider(index, with(Some(*ino)));
         }
         let after = change.map(NameChange::after).into_iter().flatten().flatten();
         for (dir, name, whose) in after {
