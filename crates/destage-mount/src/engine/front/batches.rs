@@ -106,8 +106,12 @@ impl Front {
         self.out.free.extend(freed.numbers);
         self.out.unchanged.extend(freed.unchanged);
         let tree = &self.tree;
-        let free = self.refused.extract_if(.., |staged| !tree.is_taken(&staged.key));
-        self.out.unchanged.extend(free.filter(|staged| staged.stat.kind == Kind::File));
+        for staged in self.refused.extract_if(.., |staged| !tree.is_taken(&staged.key)) {
+            // Of other kinds there is no stock to which they could be given back.
+            let is_file = staged.stat.kind == Kind::File;
+            let out = if is_file { &mut self.out.unchanged } else { &mut self.out.unused };
+            out.push(staged);
+        }
         let bases = self.tree.bases_behind(&landed.bases);
         let mut records = vec![self.checkpoint(plan.upto, bases)];
         for conflict in &landed.conflicts {
