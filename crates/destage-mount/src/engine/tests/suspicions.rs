@@ -156,6 +156,29 @@ fn a_new_file_that_is_deleted_while_it_is_brought_stays_readable_as_long_as_it_i
     }
 }
 
+/// A file of others that has the number of a file with changes on their way is not taken for that file; it can be used once they
+/// are decided.
+#[test]
+fn a_file_with_the_number_of_one_with_changes_on_their_way_is_busy() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let ino = make(&mut world, root, "ours", Make::File);
+    assert!(world.drain());
+    world.sure(write(ino, 0, b"ours", false));
+    let origin = world.origin.clone();
+    origin.unlink(&origin.root(), b"ours").unwrap();
+    let (key, _) = origin.make(&origin.root(), b"theirs", &Make::File).unwrap();
+    assert_eq!(key.ino, ino, "the origin gives numbers again");
+    origin.write(&key, 0, b"theirs").unwrap();
+    let look = || Ask::Lookup { dir: root, name: b"theirs"[..].into() };
+    assert_eq!(world.ask(look()), Some(Err(Errno::BUSY)));
+    assert!(world.drain());
+    assert!(matches!(world.sure(look()), Answered::Entry(stat, _) if stat.ino == ino));
+    let read = Ask::Read { ino, offset: 0, len: 100, mapped: false };
+    assert_eq!(world.sure(read), Answered::Data(b"theirs".to_vec()));
+    assert_eq!(origin.kept(), [b"ours".to_vec()], "what was written here is kept beside it");
+}
+
 /// Whether others ever see zeros in what was appended to a file that they see, wherever everything stops, and stops again.
 fn zeros_are_seen(more: &[(u64, usize)], size: u64, no_growth_order: bool) -> bool {
     (0..40)
