@@ -178,7 +178,7 @@ impl Carrier<'_> {
                 "the origin has set anew when this file was changed, and nothing else, as after an eviction: that is no conflict"
             );
         }
-        if file.stat.kind == Kind::File {
+        if file.has_content {
             self.content(key, found.size, file)?;
         }
         let stat = &file.stat;
@@ -205,7 +205,7 @@ impl Carrier<'_> {
         }
         let times = Attributes {
             atime: Some(stat.atime),
-            mtime: Some(stat.mtime),
+            mtime: file.has_mtime.then_some(stat.mtime),
             ..Attributes::default()
         };
         self.origin.set(key, &times)?;
@@ -262,9 +262,9 @@ impl Carrier<'_> {
     }
 
     /// Whose a name is that should be the file's. That it is nobody's is not taken from what a client of the origin remembers.
-    fn whose_surely(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<Option<Ino>> {
+    fn whose_surely(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<Option<Key>> {
         match self.whose(dir, name)? {
-            None if self.origin.has_name(file, dir, name)? => Ok(Some(file.ino)),
+            None if self.origin.has_name(file, dir, name)? => Ok(Some(file.clone())),
             found => Ok(found),
         }
     }
@@ -277,9 +277,10 @@ impl Carrier<'_> {
         Ok(())
     }
 
-    fn whose(&self, dir: &Key, name: &[u8]) -> Result<Option<Ino>> {
+    /// Whose a name is. A number does not tell: others may have deleted its file, and origins give numbers again.
+    fn whose(&self, dir: &Key, name: &[u8]) -> Result<Option<Key>> {
         match self.origin.lookup(dir, name) {
-            Ok((key, _)) => Ok(Some(key.ino)),
+            Ok((key, _)) => Ok(Some(key)),
             // A directory that is gone has no names.
             Err(Errno::NOENT | Errno::STALE) => Ok(None),
             Err(error) => Err(error),
@@ -308,7 +309,7 @@ impl Carrier<'_> {
                         Ok(())
                     }
                     Err(Errno::EXIST | Errno::NOENT) => {
-                        if self.whose(dir, name)? == Some(file.ino) {
+                        if self.whose(dir, name)?.as_ref() == Some(file) {
                             self.second_steps.extend(in_steps.then(|| (*number, file.clone())));
                             return Ok(());
                         }
@@ -324,19 +325,19 @@ impl Carrier<'_> {
             }
             NameChange::Link { name, .. } => match self.origin.link(file, dir, name) {
                 Ok(()) => Ok(()),
-                Err(Errno::EXIST) if self.whose(dir, name)? == Some(file.ino) => Ok(()),
+                Err(Errno::EXIST) if self.whose(dir, name)?.as_ref() == Some(file) => Ok(()),
                 Err(Errno::EXIST | Errno::NOENT | Errno::STALE) => {
                     self.note(work, "a further name could not be given: others have changed it")
                 }
                 Err(error) => Err(error),
             },
             NameChange::Unlink { name, .. } => match self.whose_surely(file, dir, name)? {
-                Some(ino) if ino == file.ino => self.origin.unlink(dir, name),
+                Some(found) if found == *file => self.origin.unlink(dir, name),
                 None => Ok(()),
                 Some(_) => self.note(work, "its name, to be deleted, is another file's by others"),
             },
             NameChange::RmDir { name, .. } => match self.whose(dir, name)? {
-                Some(ino) if ino == file.ino => match self.origin.rmdir(dir, name) {
+                Some(found) if found == *file => match self.origin.rmdir(dir, name) {
                     Err(Errno::NOTEMPTY | Errno::EXIST) => {
                         self.note(work, "the directory, to be deleted, holds files of others")
                     }
@@ -345,13 +346,12 @@ impl Carrier<'_> {
                 None => Ok(()),
                 Some(_) => self.note(work, "its name, to be deleted, is another file's by others"),
             },
-            NameChange::Rename { name, to_name, replaced, .. } => {
-                let from = self.whose_surely(file, dir, name)?;
+            NameChange::Rename { name, to_name, .. } => {
+                let is_here = self.whose_surely(file, dir, name)?.as_ref() == Some(file);
                 let to = self.whose(to_dir, to_name)?;
-                let is_there = to == Some(file.ino);
-                match (from == Some(file.ino), is_there) {
+                match (is_here, to.as_ref() == Some(file)) {
                     (true, true) => self.origin.unlink(dir, name),
-                    (true, false) if to == *replaced || to.is_none() => {
+                    (true, false) if to == work.replaced || to.is_none() => {
                         match self.origin.rename(dir, name, to_dir, to_name, to.is_some()) {
                             Err(Errno::NOTEMPTY) => {
                                 let reason =

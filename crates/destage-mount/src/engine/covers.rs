@@ -118,6 +118,7 @@ impl Tree {
 
     /// What is known of files that others may change from now on is known no more. All of it is at the origin.
     pub(crate) fn forget_clean(&mut self, inos: &[Ino]) {
+        let settled = self.settle();
         for &ino in inos {
             let Some(node) = self.node_mut(ino) else { continue };
             if node.dead.is_some() {
@@ -127,7 +128,7 @@ impl Tree {
                 node.changed.first.is_none(),
                 "a token is given up with its changes at the origin"
             );
-            (node.stat, node.base) = (None, None);
+            (node.stat, node.base, node.settled) = (None, None, settled);
             node.names.is_complete = false;
             let names = std::mem::take(&mut node.names.known);
             for (whose, _) in names.into_values() {
@@ -221,7 +222,7 @@ impl Needs<'_> {
             Known::File(ino) => self.file(ino, mode),
             Known::AskOrigin => {
                 let dir = self.tree.node(dir);
-                let key = dir.and_then(|dir| self.hints.name(&dir.key, name, dir.last).ok()?);
+                let key = dir.and_then(|dir| self.hints.name(&dir.key, name, dir.settled).ok()?);
                 if let Some(key) = key {
                     self.need(&key, mode, false);
                 }

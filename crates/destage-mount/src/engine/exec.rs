@@ -13,7 +13,6 @@ use crate::ask::{
     Answered, Ask, Caller, Errno, Handle, Ino, Kind, Moment, NAME_BYTES_MAX, Name, Opened, Stat,
 };
 use crate::origin::Key;
-use destage_core::Lsn;
 use std::ops::Range;
 
 /// Who asks, when, and what is known of the origin.
@@ -138,7 +137,7 @@ impl Tree {
         let node = self.node(ino).ok_or(Errno::STALE)?;
         match node.stat {
             Some(stat) => Ok(stat),
-            None => Ok(context.hints.stat(&node.key, node.last)?),
+            None => Ok(context.hints.stat(&node.key, node.settled)?),
         }
     }
 
@@ -157,7 +156,7 @@ impl Tree {
         let key = match self.child(dir, name) {
             Known::Nobody => return Ok(None),
             Known::File(ino) => self.key(ino)?.clone(),
-            Known::AskOrigin => match context.hints.name(&dir_node.key, name, dir_node.last)? {
+            Known::AskOrigin => match context.hints.name(&dir_node.key, name, dir_node.settled)? {
                 None => return Ok(None),
                 Some(key) if self.is_taken(&key) => return Err(Errno::BUSY.into()),
                 Some(key) => key,
@@ -166,7 +165,7 @@ impl Tree {
         let known = self.node(key.ino).filter(|node| node.key == key);
         let stat = match known.and_then(|node| node.stat) {
             Some(stat) => stat,
-            None => context.hints.stat(&key, known.map_or(Lsn::ZERO, |node| node.last))?,
+            None => context.hints.stat(&key, self.settled_of(key.ino))?,
         };
         Ok(Some((key, stat)))
     }

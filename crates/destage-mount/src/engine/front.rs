@@ -12,6 +12,7 @@ mod units;
 use super::below::Below;
 use super::carry::Controls;
 use super::covers::Covers;
+use super::looked::Looked;
 use super::needs::{Need, Staged};
 use super::plan::{Landed, Plan};
 use super::record::{Record, encode};
@@ -69,6 +70,7 @@ pub(crate) struct Front {
     measured: Measured,
     /// Where several hosts share the origin.
     covers: Option<Arc<dyn Covers>>,
+    looked: Looked,
     /// Handles by which files may be written, where several hosts share the origin.
     writers: HashMap<Handle, Ino>,
     /// Files that may be given out again once this group is durable, with which their last names went.
@@ -191,6 +193,7 @@ impl Front {
             modes: ModeLog::default(),
             measured: Measured::new(now),
             covers: None,
+            looked: Looked::default(),
             writers: HashMap::new(),
             gone: BTreeSet::new(),
             refused: Vec::new(),

@@ -7,12 +7,14 @@ mod exec;
 mod extents;
 mod front;
 mod lives;
+mod looked;
 mod needs;
 mod node;
 mod plan;
 mod record;
 mod recover;
 mod room;
+mod settling;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -3,7 +3,6 @@
 
 use crate::ask::{Errno, Ino, Kind, Listed, Make, Name, Seek, Space, Stat};
 use crate::origin::{Key, Origin};
-use destage_core::Lsn;
 use std::sync::Arc;
 
 /// Something to be asked at the origin.
@@ -57,14 +56,21 @@ pub(crate) trait Stage {
     fn take(&self, make: &Make) -> Result<Staged, Errno>;
 }
 
+/// What a name was when it was looked up, and what had been settled here by then.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) found: Option<(Key, Stat)>,
+    pub(crate) asked: u64,
+}
+
 /// What is known of the origin, for one request.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// The newest group when the origin was asked last.
-    pub(crate) asked: Lsn,
-    stats: Vec<(Key, Stat, Lsn)>,
-    names: Vec<(Ino, Name, Option<Key>, Lsn)>,
-    lists: Vec<(Ino, Arc<[Listed]>, Lsn)>,
+    /// What had been settled here when the origin was asked last: see [`Tree::settled`](super::tree::Tree::settled).
+    pub(crate) asked: u64,
+    stats: Vec<(Key, Stat, u64)>,
+    names: Vec<(Ino, Name, Option<Key>, u64)>,
+    list: Option<(Ino, Arc<[Listed]>, u64)>,
     pub(crate) staged: Option<Staged>,
     /// The same, with numbers that are still those of other files here.
     pub(crate) refused: Vec<Staged>,
@@ -100,7 +106,7 @@ impl Hints {
                 };
                 self.names.push((dir.ino, name.clone(), found, self.asked));
             }
-            Need::List(dir) => self.lists.push((dir.ino, origin.list(dir)?.into(), self.asked)),
+            Need::List(dir) => self.list = Some((dir.ino, origin.list(dir)?.into(), self.asked)),
             Need::Stage(make) => {
                 self.refused.extend(self.staged.take());
                 self.staged = Some(stage.take(make)?);
@@ -130,26 +136,49 @@ impl Hints {
         *self = Self { staged, refused, is_xattr_tried, ..Self::default() };
     }
 
-    /// What the origin says of a file that was changed here last by this group. What it said before that does not count:
-    /// the change may have gone there meanwhile, so that nothing here tells of it any more.
-    pub(crate) fn stat(&self, key: &Key, last: Lsn) -> Result<Stat, Need> {
-        let mut known = self.stats.iter().rev().take_while(|(.., asked)| *asked >= last);
+    /// What the origin says of a file of which something was settled then. What it said before that does not count: the change
+    /// had not come there, and nothing here tells of it any more.
+    pub(crate) fn stat(&self, key: &Key, settled: u64) -> Result<Stat, Need> {
+        let mut known = self.stats.iter().rev().take_while(|(.., asked)| *asked >= settled);
         let found = known.find(|(known, ..)| known == key);
         found.map(|&(_, stat, _)| stat).ok_or_else(|| Need::Stat(key.clone()))
     }
 
     /// The same of a name in a directory.
-    pub(crate) fn name(&self, dir: &Key, name: &Name, last: Lsn) -> Result<Option<Key>, Need> {
-        let mut known = self.names.iter().rev().take_while(|(.., asked)| *asked >= last);
+    pub(crate) fn name(&self, dir: &Key, name: &Name, settled: u64) -> Result<Option<Key>, Need> {
+        let mut known = self.names.iter().rev().take_while(|(.., asked)| *asked >= settled);
         let found = known.find(|(ino, known, ..)| *ino == dir.ino && known == name);
         found.map(|(_, _, key, _)| key.clone()).ok_or_else(|| Need::Name(dir.clone(), name.clone()))
     }
 
-    /// The same of all its names.
-    pub(crate) fn list(&self, dir: &Key, last: Lsn) -> Result<Arc<[Listed]>, Need> {
-        let mut known = self.lists.iter().rev().take_while(|(.., asked)| *asked >= last);
-        let found = known.find(|(ino, ..)| *ino == dir.ino);
-        found.map(|(_, list, _)| list.clone()).ok_or_else(|| Need::List(dir.clone()))
+    /// All the names in a directory that the origin has told of, and what had been settled here when it was asked.
+    pub(crate) fn list(&self, dir: &Key) -> Result<(&Arc<[Listed]>, u64), Need> {
+        let list = self.list.as_ref().filter(|(ino, ..)| *ino == dir.ino);
+        list.map(|(_, list, asked)| (list, *asked)).ok_or_else(|| Need::List(dir.clone()))
+    }
+
+    /// What a lookup has found out of a name, for [`Hints::recall`].
+    pub(crate) fn seen(&self, dir: Ino, name: &Name) -> Option<Seen> {
+        let mut names = self.names.iter().rev();
+        let (_, _, key, asked) = names.find(|(known, other, ..)| *known == dir && other == name)?;
+        let stat = |key: &Key| {
+            let found = self.stats.iter().rev().find(|(other, ..)| other == key);
+            Some((key.clone(), found?.1))
+        };
+        let found = match key {
+            Some(key) => Some(stat(key)?),
+            None => None,
+        };
+        Some(Seen { found, asked: *asked })
+    }
+
+    /// A name was looked up for another request a moment ago.
+    pub(crate) fn recall(&mut self, dir: Ino, name: &Name, seen: Seen) {
+        let key = seen.found.map(|(key, stat)| {
+            self.stats.push((key.clone(), stat, seen.asked));
+            key
+        });
+        self.names.push((dir, name.clone(), key, seen.asked));
     }
 
     pub(crate) fn staged(&self, make: &Make) -> Result<&Staged, Need> {

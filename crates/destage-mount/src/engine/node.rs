@@ -32,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) changed: Changed,
     /// The newest change of anything, names included.
     pub(crate) last: Lsn,
+    /// When something of it was settled last: see [`Tree::settled`](super::tree::Tree::settled).
+    pub(crate) settled: u64,
     /// Made in advance and not named at the origin yet: under which number, and since when it has a name here.
     pub(crate) staged: Option<(u64, Lsn)>,
     /// The origin may have something of it that was not there when it was made in advance.
@@ -121,6 +123,7 @@ impl Node {
             content: Content::default(),
             changed: Changed::default(),
             last: Lsn::ZERO,
+            settled: 0,
             staged: None,
             is_sent: false,
             dead: None,

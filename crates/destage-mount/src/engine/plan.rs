@@ -47,6 +47,10 @@ pub(crate) struct FileWork {
     /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or
     /// where we may have.
     pub(crate) base: Option<Base>,
+    /// Of a file, something of its bytes or its size changed here: else those that others write meanwhile are theirs.
+    pub(crate) has_content: bool,
+    /// The same of when its content changed.
+    pub(crate) has_mtime: bool,
     /// Others may see it.
     pub(crate) is_named: bool,
     /// An earlier attempt may have brought it.
@@ -69,6 +73,8 @@ pub(crate) struct NameWork {
     pub(crate) lsn: Lsn,
     pub(crate) change: NameChange,
     pub(crate) file: Key,
+    /// What a rename replaces.
+    pub(crate) replaced: Option<Key>,
     pub(crate) dirs: [Key; 2],
     /// Others have had the tokens since.
     pub(crate) is_lost: bool,
@@ -156,8 +162,8 @@ impl Tree {
         let mut dirs = BTreeMap::new();
         for work in &names {
             touched.insert(work.file.ino, work.file.clone());
-            if let Some(node) = work.change.replaced().and_then(|ino| self.node(ino)) {
-                touched.insert(node.key.ino, node.key.clone());
+            if let Some(replaced) = &work.replaced {
+                touched.insert(replaced.ino, replaced.clone());
             }
             for dir in &work.dirs {
                 touched.insert(dir.ino, dir.clone());
@@ -198,12 +204,18 @@ impl Tree {
         }
         let is_brought = self.written_in_part.contains(&ino);
         let is_ours = node.staged.is_some() || is_absorbed || is_brought;
+        let is_all_ours = node.staged.is_some() || is_absorbed;
+        let before = node.base.filter(|_| !is_all_ours);
+        let is_resized = |base: Base| node.content.limit < base.size || stat.size != base.size;
+        let is_written = !node.content.extents.is_empty() || before.is_none_or(is_resized);
         let writes = node.content.extents.all();
         let xattrs = node.xattrs.iter();
         Some(FileWork {
             key: node.key.clone(),
             stat,
             base: node.base.filter(|_| !is_ours),
+            has_content: stat.kind == Kind::File && is_written,
+            has_mtime: is_written || before.is_none_or(|base| base.mtime != stat.mtime),
             is_named: node.staged.is_none() || is_brought,
             is_brought,
             limit: node.content.limit,
@@ -234,24 +246,34 @@ impl Tree {
             lsn,
             file: node(change.ino()).key.clone(),
             is_lost: self.lost_names.contains(&lsn),
+            replaced: change.replaced().map(|ino| node(ino).key.clone()),
             dirs: change.dirs().map(|dir| node(dir).key.clone()),
             change,
         })
     }
 
-    /// A batch is about to touch the origin.
-    pub(crate) fn begin(&mut self, plan: &Plan) {
+    /// A batch is about to touch the origin. False if it does nothing but what an earlier attempt, which did not land, may have
+    /// done: then the journal says so already.
+    pub(crate) fn begin(&mut self, plan: &Plan) -> bool {
+        let none = || Doubt { upto: Lsn::ZERO, absorbed: Lives::default() };
+        let doubt = self.doubt.get_or_insert_with(none);
+        let is_new = plan.upto > doubt.upto
+            || plan.touched.keys().any(|ino| !self.written_in_part.contains(ino))
+            || plan
+                .absorbed
+                .iter()
+                .any(|life| doubt.absorbed.of(life.ino, life.from) != Some(life));
         self.written_in_part.extend(plan.touched.keys());
         // What an earlier attempt has left out stays left out.
-        let none = || Doubt { upto: plan.upto, absorbed: Lives::default() };
-        let doubt = self.doubt.get_or_insert_with(none);
         doubt.upto = doubt.upto.max(plan.upto);
         doubt.absorbed.extend(plan.absorbed.iter());
+        is_new
     }
 
     /// A batch is at the origin, durable there. Returns the files made in advance that nobody needs any more.
     pub(crate) fn land(&mut self, plan: &Plan, landed: &Landed) -> Freed {
         let upto = plan.upto;
+        self.settle();
         self.count_landed(&plan.files, plan.names.len());
         let lost: BTreeSet<Ino> = landed
             .conflicts
@@ -286,13 +308,20 @@ impl Tree {
             }
         }
         self.doubt = self.doubt.take().filter(|doubt| doubt.upto > upto);
-        self.written_in_part.retain(|ino| !plan.touched.contains_key(ino));
+        if self.doubt.is_none() {
+            // Nothing that was begun has not ended.
+            self.written_in_part.clear();
+        } else {
+            self.written_in_part.retain(|ino| !plan.touched.contains_key(ino));
+        }
         self.clean(plan, named)
     }
 
     fn file_landed(&mut self, file: &FileWork, at: Lsn, is_lost: bool) {
         let ino = file.key.ino;
+        let settled = self.settled();
         let Some(node) = self.node_mut(ino).filter(|node| node.key == file.key) else { return };
+        node.settled = settled;
         node.changed.arrived();
         node.content.extents.forget(at);
         node.content.limit = node.content.next_limit.take().unwrap_or(node.content.limit);
@@ -334,6 +363,7 @@ impl Tree {
 
     /// Has the origin say what a file is like, once it has all of it.
     fn clean_if_done(&mut self, ino: Ino, decided: Lsn) {
+        let settled = self.settled();
         let Some(node) = self.node_mut(ino) else { return };
         if node.changed.first.is_some() {
             return;
@@ -342,7 +372,7 @@ impl Tree {
             self.ahead.insert(ino);
             return;
         }
-        node.base = None;
+        (node.base, node.settled) = (None, settled);
         // What has no name says so until nobody has it open any more.
         if node.dead.is_none() {
             node.stat = None;
@@ -353,6 +383,7 @@ impl Tree {
 
     /// Groups up to there are decided of which the origin had everything already.
     pub(crate) fn nothing_left(&mut self, upto: Lsn) {
+        self.settle();
         for ino in std::mem::take(&mut self.ahead) {
             self.clean_if_done(ino, upto);
         }

@@ -7,12 +7,14 @@ use super::lives::{Life, Lives};
 use super::needs::Staged;
 use super::node::Node;
 use super::record::{Base, NameChange, Record};
-use crate::ask::{Ino, Kind, Name, Stat};
+use super::settling::Settling;
+use crate::ask::{Ino, Kind, Listed, Name, Stat};
 use crate::origin::Key;
 use destage_core::Lsn;
 use destage_tokens::FileId;
 use hashbrown::HashMap;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// The overlay: see the module.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) struct Tree {
     pub(crate) file_bytes_max: u64,
     /// Files that the origin has as they are, although the last change of them is not decided yet.
     pub(super) ahead: BTreeSet<Ino>,
+    /// What was settled, and what of it came last to names.
+    settling: Settling,
     /// Files whose base a batch has said, while changes of them that came with it or after it are not decided.
     early: BTreeSet<Ino>,
     /// Room that was taken at the origin since the start, bytes.
@@ -84,6 +88,7 @@ impl Tree {
             bases: HashMap::new(),
             file_bytes_max: i64::MAX as u64,
             ahead: BTreeSet::new(),
+            settling: Settling::default(),
             early: BTreeSet::new(),
             landed: 0,
             lost: BTreeSet::new(),
@@ -126,14 +131,56 @@ impl Tree {
 
     /// A file exists; it may be known.
     pub(crate) fn learn(&mut self, key: &Key, kind: Kind) -> &mut Node {
-        let node = self.nodes.entry(key.ino).or_insert_with(|| Node::new(key.clone(), kind));
+        let settled = self.settling.dropped();
+        let new = || Node { settled, ..Node::new(key.clone(), kind) };
+        let node = self.nodes.entry(key.ino).or_insert_with(new);
         if node.key != *key {
             // The number is another file's now; the kernel's references to the one before come back as forgotten.
             let before = node.begin_life(key.clone(), kind);
+            node.settled = self.settling.next();
             self.ended.extend(before);
             self.dirty.remove(&key.ino);
         }
         node
+    }
+
+    /// Counts how often something was settled: it came to the origin, and nothing here tells of it any more. What the origin
+    /// said before such a moment is told by this from what it said after it.
+    pub(crate) fn settled(&self) -> u64 {
+        self.settling.now()
+    }
+
+    /// Something is about to be settled.
+    pub(super) fn settle(&mut self) -> u64 {
+        self.settling.next()
+    }
+
+    /// When something of a file was settled last.
+    pub(super) fn settled_of(&self, ino: Ino) -> u64 {
+        self.node(ino).map_or_else(|| self.settling.dropped(), |node| node.settled)
+    }
+
+    /// The names in a directory, as the origin told of them, with those that were settled since. `None` if those are not known.
+    pub(super) fn brought_up(
+        &self,
+        dir: Ino,
+        list: &[Listed],
+        asked: u64,
+    ) -> Option<Arc<[Listed]>> {
+        let since = self.settling.names_since(dir, asked)?;
+        let mut names: Vec<Listed> =
+            list.iter().filter(|listed| !since.contains_key(&listed.name)).cloned().collect();
+        let there = since.into_iter().filter_map(|(name, whose)| {
+            let (ino, kind) = whose?;
+            Some(Listed { name: name.clone(), ino, kind })
+        });
+        names.extend(there);
+        Some(names.into())
+    }
+
+    fn note_settled(&mut self, dir: Ino, name: Name, whose: Option<Ino>) {
+        let whose = whose.and_then(|ino| Some((ino, self.node(ino)?.kind)));
+        self.settling.note(dir, name, whose);
     }
 
     /// Whether an unfinished batch may have written it at the origin.
@@ -264,9 +311,11 @@ impl Tree {
             return;
         }
         node.names.known.remove(name);
+        node.settled = self.settling.now();
         if is_void {
             node.names.is_complete = false;
         }
+        self.note_settled(dir, name.clone(), whose);
         self.unname(whose);
     }
 
@@ -277,7 +326,7 @@ impl Tree {
         };
         let (key, kind, last) = (node.key.clone(), node.kind, node.last);
         let before = node.begin_life(key, kind);
-        node.last = last;
+        (node.last, node.settled) = (last, self.settling.next());
         self.ended.extend(before);
         self.dirty.remove(&ino);
         self.end_absorbed(ino, lsn);
@@ -391,9 +440,11 @@ impl Tree {
         if !std::mem::take(&mut node.names.is_complete) {
             return;
         }
+        node.settled = self.settling.now();
         let clean = node.names.known.extract_if(|_, (_, lsn)| *lsn <= decided);
-        let clean: Vec<_> = clean.map(|(_, (whose, _))| whose).collect();
-        for whose in clean {
+        let clean: Vec<_> = clean.map(|(name, (whose, _))| (name, whose)).collect();
+        for (name, whose) in clean {
+            self.note_settled(dir, name, whose);
             self.unname(whose);
             if let Some(ino) = whose {
                 self.drop_if_idle_shallow(ino, decided);
@@ -416,6 +467,7 @@ impl Tree {
         });
         if is_idle && ino != self.root {
             self.nodes.remove(&ino);
+            self.settling.drop_one();
         }
     }
 }

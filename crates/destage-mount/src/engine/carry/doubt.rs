@@ -31,12 +31,20 @@ impl Carrier<'_> {
         let changes: Vec<_> =
             works.iter().map(|work| (!self.is_lost(work)).then_some(&work.change)).collect();
         let within = self.surely_done(works)?;
+        let files: HashMap<Ino, &Key> = works
+            .iter()
+            .flat_map(|work| work.replaced.iter().chain([&work.file]))
+            .map(|key| (key.ino, key))
+            .collect();
+        // Others may have deleted one of these, and made a file that has its number now.
+        let is_another = |key: &Key| files.get(&key.ino).is_some_and(|known| *known != key);
+        let number = |key: Key| if is_another(&key) { OTHERS } else { key.ino };
         let mut found = Names::new();
         for (work, change) in works.iter().zip(&changes) {
             let before = change.map(NameChange::before).into_iter().flatten();
             for ((dir, name, _), key) in before.flatten().zip(&work.dirs) {
                 if !found.contains_key(&(dir, name.clone())) {
-                    found.insert((dir, name.clone()), self.whose(key, name)?);
+                    found.insert((dir, name.clone()), self.whose(key, name)?.map(number));
                 }
             }
         }
@@ -147,7 +155,8 @@ impl Carrier<'_> {
         let NameChange::Create { staged, .. } = &work.change else { return Ok(()) };
         let pool = self.own.pool(*staged);
         let staged = staged_name(*staged);
-        if self.whose(pool, &staged)? == Some(work.file.ino) {
+        // Its client may have forgotten the name.
+        if self.whose_surely(&work.file, pool, &staged)?.as_ref() == Some(&work.file) {
             self.origin.unlink(pool, &staged)?;
         }
         Ok(())
@@ -164,6 +173,9 @@ impl Carrier<'_> {
         Ok(())
     }
 }
+
+/// Of a file of others whose number one of the files has that the changes are about: no file has this one.
+const OTHERS: Ino = 0;
 
 /// What the names are before all changes.
 fn before(changes: &Changes<'_>) -> Names {

@@ -11,7 +11,7 @@ impl Carrier<'_> {
     /// A change of a name that others may have changed since: what it was to bring is kept, if it had not come there before.
     pub(super) fn lost_name(&mut self, work: &NameWork) -> Result<()> {
         let [dir, to_dir] = &work.dirs;
-        let whose = Some(work.file.ino);
+        let is_its = |whose: Option<Key>| whose.as_ref() == Some(&work.file);
         let is_done = match &work.change {
             NameChange::Create { staged, make, .. } => {
                 let (own, name) = (self.own, staged_name(*staged));
@@ -24,12 +24,12 @@ impl Carrier<'_> {
                     Some(false) => self.tell_of_set_aside(work),
                 };
             }
-            NameChange::Link { name, .. } => self.whose(dir, name)? == whose,
+            NameChange::Link { name, .. } => is_its(self.whose(dir, name)?),
             NameChange::Unlink { name, .. } | NameChange::RmDir { name, .. } => {
-                self.whose(dir, name)? != whose
+                !is_its(self.whose(dir, name)?)
             }
             NameChange::Rename { name, to_name, .. } => {
-                self.whose(dir, name)? != whose && self.whose(to_dir, to_name)? == whose
+                !is_its(self.whose(dir, name)?) && is_its(self.whose(to_dir, to_name)?)
             }
         };
         if is_done { Ok(()) } else { self.note(work, LOST) }

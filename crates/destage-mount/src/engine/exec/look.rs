@@ -3,6 +3,7 @@
 use super::{Context, Done, Outcome};
 use crate::ask::{Answered, Errno, Ino, Kind, Listed, Name, Seek};
 use crate::engine::extents::Content;
+use crate::engine::needs::Need;
 use crate::engine::tree::Tree;
 use std::sync::Arc;
 
@@ -30,7 +31,10 @@ impl Tree {
         let there: Arc<[Listed]> = if node.names.is_complete || is_dead {
             Arc::default()
         } else {
-            context.hints.list(&node.key, node.last)?
+            let (list, asked) = context.hints.list(&node.key)?;
+            let is_old = asked < node.settled;
+            let list = if is_old { self.brought_up(ino, list, asked) } else { Some(list.clone()) };
+            list.ok_or_else(|| Need::List(node.key.clone()))?
         };
         let is_hidden = |name: &[u8]| ino == self.root() && name == crate::OWN_FOLDER;
         let known = &node.names.known;

@@ -8,7 +8,6 @@ use crate::engine::needs::{Need, Stop};
 use crate::engine::record::{NameChange, Record};
 use crate::engine::tree::Tree;
 use crate::origin::Key;
-use destage_core::Lsn;
 
 impl Tree {
     pub(super) fn make(
@@ -200,7 +199,7 @@ impl Tree {
     fn check_empty(&self, context: &Context<'_>, dir: &Key) -> Outcome<()> {
         let is_empty = match self.node(dir.ino).filter(|node| node.key == *dir) {
             Some(_) => self.names(context, dir.ino)?.is_empty(),
-            None => context.hints.list(dir, Lsn::ZERO)?.is_empty(),
+            None => context.hints.list(dir)?.0.is_empty(),
         };
         if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }

@@ -40,10 +40,11 @@ impl Front {
             // All that is due is void.
             return self.land(batch, &plan, &Landed::default());
         }
-        self.tree.begin(&plan);
+        let is_new = self.tree.begin(&plan);
         // Its name may come to the origin with this batch, and go.
         plan.files.iter().for_each(|file| self.pin_if_unnamed(file.key.ino));
-        if self.settings.controls.no_intent {
+        // One that fails for hours is not to fill the journal.
+        if !is_new || self.settings.controls.no_intent {
             self.out.batches.push((batch, plan));
             return;
         }

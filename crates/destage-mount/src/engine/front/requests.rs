@@ -73,12 +73,13 @@ impl Requests {
 
 impl Front {
     /// A request comes.
-    pub(crate) fn submit(&mut self, now: Time, pending: Pending) -> Submitted {
+    pub(crate) fn submit(&mut self, now: Time, mut pending: Pending) -> Submitted {
         self.advance(now);
         if let Some(needs) = self.tokens_missing(&pending) {
             return Submitted::NeedsTokens(pending, needs);
         }
         self.counted.requests += 1;
+        self.recall(&mut pending);
         match &pending.ask {
             Ask::Forget { ino, count } => {
                 let (ino, count) = (*ino, *count);
@@ -110,11 +111,11 @@ impl Front {
         let done = self.tree.exec(&context, &pending.ask);
         match done.and_then(|done| self.check_room(&pending).map(|()| done)) {
             Err(Stop::Need(need)) => {
-                let mut pending = pending;
-                pending.hints.asked = self.core.last();
+                pending.hints.asked = self.tree.settled();
                 Submitted::Needs(pending, need)
             }
             Err(Stop::Errno(errno)) => {
+                self.note_looked(&pending);
                 self.hurry_if_busy(errno);
                 self.answered(pending, Err(errno))
             }
@@ -123,7 +124,6 @@ impl Front {
             Ok(done) => {
                 match &mut self.frozen {
                     Some(held) => {
-                        let mut pending = pending;
                         pending.hints.outdate();
                         held.push(pending);
                     }
@@ -165,9 +165,37 @@ impl Front {
         }
     }
 
+    /// What the kernel has just looked up is not looked up once more for what it asks then. Where several hosts share the origin,
+    /// others may have had the tokens meanwhile.
+    fn recall(&mut self, pending: &mut Pending) {
+        if self.covers.is_some() {
+            return;
+        }
+        let (dir, name) = match &pending.ask {
+            Ask::Make { dir, name, .. }
+            | Ask::Link { dir, name, .. }
+            | Ask::Unlink { dir, name } => (*dir, name),
+            Ask::Rename { to_dir, to_name, .. } => (*to_dir, to_name),
+            _ => return,
+        };
+        if let Some(seen) = self.looked.take(self.now, dir, name) {
+            pending.hints.recall(dir, name, seen);
+        }
+    }
+
+    fn note_looked(&mut self, pending: &Pending) {
+        if let Ask::Lookup { dir, name } = &pending.ask
+            && self.covers.is_none()
+            && let Some(seen) = pending.hints.seen(*dir, name)
+        {
+            self.looked.note(self.now, *dir, name, seen);
+        }
+    }
+
     /// A request that changes nothing.
     fn looked(&mut self, pending: Pending, done: Done) -> Submitted {
         self.note(&pending.ask, &done);
+        self.note_looked(&pending);
         match done.reply {
             Reply::Ready(answered) => {
                 if let (Ask::ReadDir { handle, .. }, Answered::Names(names)) =
@@ -253,7 +281,7 @@ impl Front {
     /// It has to know more of the origin, and comes again.
     fn retry(&mut self, access: Access, mut pending: Pending, need: Need) {
         self.release_units(access, &pending);
-        pending.hints.asked = self.core.last();
+        pending.hints.asked = self.tree.settled();
         self.out.retries.push((pending, need));
     }
 

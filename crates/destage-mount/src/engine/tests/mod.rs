@@ -6,6 +6,7 @@ mod crashes;
 mod lost;
 mod model;
 mod origin;
+mod others;
 mod programs;
 mod suspicions;
 mod world;

@@ -314,7 +314,6 @@ impl State {
         Moment { seconds: self.clock, nanos: 0 }
     }
 
-    /// Something is about to change.
     /// Whose a name is, as far as the client of it knows.
     fn whose(&mut self, dir: &Key, name: &[u8]) -> Result<u64> {
         let is_forgotten = self.forgets && self.forgotten.contains(&(dir.ino, name.into()));
@@ -322,6 +321,7 @@ impl State {
         found.filter(|_| !is_forgotten).ok_or(Errno::NOENT)
     }
 
+    /// Something is about to change.
     fn effect(&mut self) -> Result<()> {
         if self.has_ended {
             return self.refuse();

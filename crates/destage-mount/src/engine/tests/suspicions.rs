@@ -8,7 +8,7 @@ use crate::engine::front::FrontControls;
 use crate::origin::Origin;
 use destage_engine::Drive;
 
-fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
+pub(super) fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
     let name = name.as_bytes().into();
     match world.sure(Ask::Make { dir, name, make, mode: 0o755, open: None }) {
         Answered::Entry(stat, _) => stat.ino,
@@ -16,7 +16,7 @@ fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
     }
 }
 
-fn write(ino: u64, offset: u64, data: &[u8], append: bool) -> Ask {
+pub(super) fn write(ino: u64, offset: u64, data: &[u8], append: bool) -> Ask {
     Ask::Write { ino, offset, data: data.to_vec(), sync: false, append, mapped: false }
 }
 

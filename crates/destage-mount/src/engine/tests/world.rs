@@ -51,6 +51,8 @@ impl Answer for Mailed {
 pub(super) struct Slow {
     inbox: Inbox,
     pending: Pending,
+    /// What it had to know first.
+    pub(super) first: Need,
 }
 
 /// The mount: see the module.
@@ -406,38 +408,56 @@ impl World {
 
     /// Asks, and lets things happen until it is answered; `None` if something died.
     pub(super) fn ask(&mut self, ask: Ask) -> Option<Result<Answered, Errno>> {
-        let slow = self.pending(ask);
-        self.go_on(slow)
+        let (inbox, pending) = self.pending(ask);
+        self.go_on_with(inbox, pending)
     }
 
-    fn pending(&self, ask: Ask) -> Slow {
+    fn pending(&self, ask: Ask) -> (Inbox, Pending) {
         let inbox = Inbox::default();
         let answer = Box::new(Mailed(inbox.clone()));
         let pending =
             Pending { caller: self.caller, ask, hints: Hints::default(), answer, ticket: None };
-        Slow { inbox, pending }
+        (inbox, pending)
     }
 
     /// Whether a request waits for tokens, or for the lease.
     pub(super) fn waits_for_tokens(&mut self, ask: Ask) -> bool {
-        let (now, slow) = (self.now, self.pending(ask));
-        matches!(self.front().submit(now, slow.pending), Submitted::NeedsTokens(..))
+        let (now, (_, pending)) = (self.now, self.pending(ask));
+        matches!(self.front().submit(now, pending), Submitted::NeedsTokens(..))
     }
 
     /// Asks, and finds out what has to be known of the origin first, but goes on only later.
     pub(super) fn ask_slowly(&mut self, ask: Ask) -> Slow {
-        let (now, Slow { inbox, pending }) = (self.now, self.pending(ask));
-        let Submitted::Needs(mut pending, need) = self.front().submit(now, pending) else {
+        let (now, (inbox, pending)) = (self.now, self.pending(ask));
+        let Submitted::Needs(mut pending, first) = self.front().submit(now, pending) else {
             panic!("it has to know something")
         };
         let pool = self.pool.as_ref().expect("it has started");
-        pending.hints.ask(&need, &*self.origin, pool).expect("nothing dies");
-        Slow { inbox, pending }
+        pending.hints.ask(&first, &*self.origin, pool).expect("nothing dies");
+        Slow { inbox, pending, first }
+    }
+
+    /// What it still has to know, and then it is carried out.
+    pub(super) fn questions(&mut self, slow: Slow) -> Vec<Need> {
+        let (mut pending, mut asked) = (slow.pending, Vec::new());
+        let now = self.now;
+        while let Submitted::Needs(mut again, need) = self.submit(now, pending) {
+            let pool = self.pool.as_ref().expect("it has started");
+            again.hints.ask(&need, &*self.origin, pool).expect("nothing dies");
+            asked.push(need);
+            pending = again;
+        }
+        self.settle();
+        asked
     }
 
     pub(super) fn go_on(&mut self, slow: Slow) -> Option<Result<Answered, Errno>> {
-        let (now, inbox) = (self.now, slow.inbox);
-        let submitted = match self.submit(now, slow.pending) {
+        self.go_on_with(slow.inbox, slow.pending)
+    }
+
+    fn go_on_with(&mut self, inbox: Inbox, pending: Pending) -> Option<Result<Answered, Errno>> {
+        let now = self.now;
+        let submitted = match self.submit(now, pending) {
             Submitted::Needs(pending, need) => self.find_out(pending, need),
             other => Some(other),
         };

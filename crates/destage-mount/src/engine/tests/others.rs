@@ -1,0 +1,178 @@
+//! What others do at the origin beneath changes that are on their way, and what the origin says while they land.
+
+use super::suspicions::{make, write};
+use super::world::World;
+use crate::ask::{Answered, Ask, Kind, Make, SetAttr};
+use crate::engine::front::FrontControls;
+use crate::engine::needs::Need;
+use crate::origin::Origin;
+use destage_core::Span;
+use destage_engine::Drive;
+
+fn name(name: &str) -> crate::ask::Name {
+    name.as_bytes().into()
+}
+
+fn listed(answered: Answered) -> Vec<String> {
+    let Answered::Names(names) = answered else { panic!("{answered:?}") };
+    let mut names: Vec<String> =
+        names.iter().skip(2).map(|listed| String::from_utf8_lossy(&listed.name).into()).collect();
+    names.sort();
+    names
+}
+
+/// Others delete a file that has changes of names on their way, and the origin gives its number to one that they make under a name
+/// of it: that is not the file that is deleted, moved or replaced here.
+#[test]
+fn a_file_of_others_with_the_number_of_one_that_they_deleted_is_not_taken_for_it() {
+    let rename = |root, name, to_name| Ask::Rename {
+        dir: root,
+        name: self::name(name),
+        to_dir: root,
+        to_name: self::name(to_name),
+        replace: true,
+    };
+    let asks: [&dyn Fn(u64) -> Ask; 3] = [
+        &|dir| Ask::Unlink { dir, name: name("file") },
+        &|root| rename(root, "file", "moved"),
+        &|root| rename(root, "new", "file"),
+    ];
+    for (case, ask) in asks.into_iter().enumerate() {
+        let mut world = World::new(1, FrontControls::default());
+        let root = world.root();
+        let ino = make(&mut world, root, "file", Make::File);
+        make(&mut world, root, "new", Make::File);
+        assert!(world.drain());
+        world.sure(ask(root));
+        let origin = world.origin.clone();
+        origin.unlink(&origin.root(), b"file").unwrap();
+        let (key, _) = origin.make(&origin.root(), b"file", &Make::File).unwrap();
+        assert_eq!(key.ino, ino, "the origin gives numbers again");
+        origin.write(&key, 0, b"theirs").unwrap();
+        assert!(world.drain());
+        let there = origin.tree();
+        assert_eq!(there.get("/file"), Some(&(ino, Kind::File, b"theirs".to_vec())), "{case}");
+        assert!(world.front.as_ref().unwrap().counted.conflicts > 0, "{case}");
+    }
+}
+
+/// A batch that is tried again looks at no base, for an earlier attempt may have changed the file: so it touches nothing of it but
+/// what was changed here.
+#[test]
+fn what_others_append_between_two_attempts_stays_where_only_attributes_were_changed() {
+    for fails in 1..4 {
+        let mut world = World::new(1, FrontControls::default());
+        let root = world.root();
+        let ino = make(&mut world, root, "file", Make::File);
+        world.sure(write(ino, 0, b"content", false));
+        assert!(world.drain());
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        world.sure(Ask::SetAttr { ino, set });
+        world.sure(Ask::Link { ino, dir: root, name: name("more") });
+        world.origin.fail_after(fails);
+        let now = world.now;
+        world.front.as_mut().unwrap().hurry(now);
+        while world.front.as_ref().unwrap().counted.origin_errors == 0 {
+            if !world.work() {
+                world.pass(Span::from_millis(10));
+            }
+        }
+        let (key, before) = world.origin.lookup(&world.origin.root(), b"file").unwrap();
+        world.origin.write(&key, before.size, b", and theirs").unwrap();
+        assert!(world.drain());
+        let there = world.origin.tree();
+        assert_eq!(there["/file"].2, b"content, and theirs", "failed after {fails}");
+        assert_eq!(there["/more"].2, b"content, and theirs");
+        assert_eq!(world.origin.lookup(&world.origin.root(), b"file").unwrap().1.mode, 0o600);
+    }
+}
+
+/// What a batch may do is in the journal once, however often it fails.
+#[test]
+fn a_batch_that_fails_for_long_does_not_fill_the_journal() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    make(&mut world, root, "file", Make::File);
+    let mut tried = Vec::new();
+    for _ in 0..30 {
+        world.origin.fail_after(1);
+        let now = world.now;
+        world.front.as_mut().unwrap().hurry(now);
+        world.settle();
+        world.pass(Span::from_secs(60));
+        let front = world.front.as_ref().unwrap();
+        tried.push((front.counted.origin_errors, front.last()));
+    }
+    let (first, last) = (tried[0], tried[29]);
+    assert!(last.0 >= 25, "{tried:?}");
+    assert!(last.1.0 <= first.1.0 + 1, "{tried:?}");
+}
+
+/// A listing takes long, and meanwhile changes of names come to the origin, so that nothing here tells of them any more.
+#[test]
+fn a_listing_misses_nothing_that_landed_while_it_was_made() {
+    // More than are remembered: then the origin is asked once more.
+    for count in [1, 3, 20] {
+        let mut world = World::new(1, FrontControls::default());
+        let root = world.root();
+        let names = |prefix: &str| (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
+        let (gone, new) = (names("gone"), names("new"));
+        gone.iter().for_each(|name| assert_ne!(make(&mut world, root, name, Make::File), 0));
+        assert!(world.drain());
+        new.iter().for_each(|name| assert_ne!(make(&mut world, root, name, Make::File), 0));
+        let slow = world.ask_slowly(Ask::ReadDir { ino: root, handle: 0, anew: true });
+        for name in &gone {
+            world.sure(Ask::Unlink { dir: root, name: self::name(name) });
+        }
+        assert!(world.drain());
+        let mut wanted = new.clone();
+        wanted.sort();
+        assert_eq!(listed(world.go_on(slow).unwrap().unwrap()), wanted, "{count}");
+    }
+}
+
+/// A listing ends, although something lands whenever the origin has answered.
+#[test]
+fn a_listing_of_a_directory_that_others_keep_busy_here_ends() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    make(&mut world, root, "first", Make::File);
+    assert!(world.drain());
+    let slow = world.ask_slowly(Ask::ReadDir { ino: root, handle: 0, anew: true });
+    make(&mut world, root, "second", Make::File);
+    assert!(world.drain());
+    let asked = world.questions(slow);
+    assert!(asked.is_empty(), "it has to know no more than that: {asked:?}");
+}
+
+/// What the kernel has just looked up is not asked for once more, and later it is.
+#[test]
+fn a_name_that_was_looked_up_a_moment_ago_is_not_looked_up_again() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let look = || Ask::Lookup { dir: root, name: name("new") };
+    let ask =
+        || Ask::Make { dir: root, name: name("new"), make: Make::File, mode: 0o644, open: None };
+    let is_name = |need: &Need| matches!(need, Need::Name(..));
+    assert!(world.ask(look()).unwrap().is_err());
+    let slow = world.ask_slowly(ask());
+    assert!(!world.questions(slow).iter().any(is_name));
+    world.sure(Ask::Unlink { dir: root, name: name("new") });
+    assert!(world.drain());
+    // Once for each look, and not after a while.
+    for pause in [0, 150] {
+        let looked = pause > 0 && world.ask(look()).unwrap().is_err();
+        world.pass(Span::from_millis(pause));
+        let slow = world.ask_slowly(ask());
+        assert!(is_name(&slow.first), "{pause} ms, looked up: {looked}");
+        world.go_on(slow).unwrap().unwrap();
+        world.sure(Ask::Unlink { dir: root, name: name("new") });
+        assert!(world.drain());
+    }
+    // What came there from here meanwhile is known.
+    assert!(world.ask(look()).unwrap().is_err());
+    make(&mut world, root, "other", Make::File);
+    assert!(world.drain());
+    let slow = world.ask_slowly(ask());
+    assert!(is_name(&slow.first));
+}
