@@ -20,6 +20,7 @@ use super::record::{Base, NameChange};
 use crate::ask::{Errno, Ino, Kind};
 use crate::lanes;
 use crate::origin::{Attributes, Key, Origin, Result};
+use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The folders of this front end at the origin.
@@ -439,13 +440,21 @@ impl Carrier<'_> {
             }
             Ok(bases)
         };
+        // Others have made it longer or shorter meanwhile: the next batch that changes its content is to meet that.
+        let left_alone = plan.files.iter().filter(|file| file.stat.kind == Kind::File);
+        let left_alone: HashMap<Ino, u64> = left_alone
+            .filter(|file| !file.has_content)
+            .map(|file| (file.key.ino, file.stat.size))
+            .collect();
+        let is_ours =
+            |(ino, base): &(Ino, Base)| left_alone.get(ino).is_none_or(|&size| size == base.size);
         let looked = if self.is_one_lane(touched.len()) {
             vec![look(&touched)]
         } else {
             lanes::each(touched.chunks(touched.len().div_ceil(self.lanes)), look)
         };
         for bases in looked {
-            self.landed.bases.extend(bases?);
+            self.landed.bases.extend(bases?.into_iter().filter(is_ours));
         }
         Ok(())
     }

@@ -113,10 +113,6 @@ impl Extents {
         fragments
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_start.is_empty()
-    }
-
     /// All ranges, in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, u64, &Content)> {
         self.by_start.iter().map(|(&start, extent)| (start, extent.len, &extent.content))

@@ -76,9 +76,21 @@ impl Content {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Changed {
     pub(crate) first: Option<Lsn>,
+    /// What of it was changed besides.
+    pub(crate) parts: Parts,
     /// The first one after what is under way.
     later: Option<Lsn>,
+    later_parts: Parts,
     is_sent: bool,
+}
+
+/// Which parts of a file were changed, even if they are as they were again: an attempt may have brought what was in between.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Parts {
+    /// Bytes, or their number.
+    pub(crate) has_content: bool,
+    /// When its content changed.
+    pub(crate) has_mtime: bool,
 }
 
 impl Changed {
@@ -89,14 +101,22 @@ impl Changed {
         }
     }
 
+    /// The same of parts.
+    pub(crate) fn note_parts(&mut self, note: impl Fn(&mut Parts)) {
+        note(&mut self.parts);
+        if self.is_sent {
+            note(&mut self.later_parts);
+        }
+    }
+
     /// All of it is on its way.
     pub(crate) fn send(&mut self) {
-        (self.later, self.is_sent) = (None, true);
+        (self.later, self.later_parts, self.is_sent) = (None, Parts::default(), true);
     }
 
     /// It has arrived.
     pub(crate) fn arrived(&mut self) {
-        *self = Self { first: self.later, later: None, is_sent: false };
+        *self = Self { first: self.later, parts: self.later_parts, ..Self::default() };
     }
 }
 

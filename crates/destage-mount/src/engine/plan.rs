@@ -205,17 +205,15 @@ impl Tree {
         let is_brought = self.written_in_part.contains(&ino);
         let is_ours = node.staged.is_some() || is_absorbed || is_brought;
         let is_all_ours = node.staged.is_some() || is_absorbed;
-        let before = node.base.filter(|_| !is_all_ours);
-        let is_resized = |base: Base| node.content.limit < base.size || stat.size != base.size;
-        let is_written = !node.content.extents.is_empty() || before.is_none_or(is_resized);
+        let parts = node.changed.parts;
         let writes = node.content.extents.all();
         let xattrs = node.xattrs.iter();
         Some(FileWork {
             key: node.key.clone(),
             stat,
             base: node.base.filter(|_| !is_ours),
-            has_content: stat.kind == Kind::File && is_written,
-            has_mtime: is_written || before.is_none_or(|base| base.mtime != stat.mtime),
+            has_content: stat.kind == Kind::File && (is_all_ours || parts.has_content),
+            has_mtime: is_all_ours || parts.has_mtime,
             is_named: node.staged.is_none() || is_brought,
             is_brought,
             limit: node.content.limit,

@@ -5,7 +5,7 @@
 use super::extents::Content as Bytes;
 use super::lives::{Life, Lives};
 use super::needs::Staged;
-use super::node::Node;
+use super::node::{Content, Node};
 use super::record::{Base, NameChange, Record};
 use super::settling::Settling;
 use crate::ask::{Ino, Kind, Listed, Name, Stat};
@@ -226,13 +226,13 @@ impl Tree {
                 Record::Data { ino, offset, bytes } => {
                     let range = *offset..*offset + bytes.len() as u64;
                     let content = Bytes::Bytes(bytes.clone(), 0);
-                    self.changed(*ino, lsn).content.extents.put(range, content, lsn);
+                    self.content_changed(*ino, lsn).extents.put(range, content, lsn);
                 }
                 Record::Zero { ino, offset, len } => {
                     let range = *offset..*offset + *len;
-                    self.changed(*ino, lsn).content.extents.put(range, Bytes::Zeros, lsn);
+                    self.content_changed(*ino, lsn).extents.put(range, Bytes::Zeros, lsn);
                 }
-                Record::Size { ino, size } => self.changed(*ino, lsn).content.cut(*size),
+                Record::Size { ino, size } => self.content_changed(*ino, lsn).cut(*size),
                 Record::Meta { stat, base } => self.set_stat(lsn, stat, *base),
                 Record::Xattr { ino, name, value } => {
                     let xattrs = &mut self.changed(*ino, lsn).xattrs;
@@ -258,8 +258,18 @@ impl Tree {
         node
     }
 
+    fn content_changed(&mut self, ino: Ino, lsn: Lsn) -> &mut Content {
+        let node = self.changed(ino, lsn);
+        node.changed.note_parts(|parts| parts.has_content = true);
+        &mut node.content
+    }
+
     fn set_stat(&mut self, lsn: Lsn, stat: &Stat, base: Option<Base>) {
         let node = self.changed(stat.ino, lsn);
+        let before = node.stat.map(|stat| stat.mtime).or_else(|| base.map(|base| base.mtime));
+        if before != Some(stat.mtime) {
+            node.changed.note_parts(|parts| parts.has_mtime = true);
+        }
         if let Some(base) = base {
             node.base = Some(base);
             node.content.limit = base.size;

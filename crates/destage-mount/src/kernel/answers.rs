@@ -57,6 +57,8 @@ pub(super) enum Reply {
     Nobody,
     Empty(ReplyEmpty),
     Entry(ReplyEntry),
+    /// The same of a name, of which the kernel may remember as well that it is nobody's.
+    Name(ReplyEntry),
     Attr(ReplyAttr),
     Data(ReplyData),
     Open(ReplyOpen),
@@ -103,6 +105,7 @@ impl Answer for Answering {
         let Self { reply, known } = *self;
         match answered {
             Ok(answered) => known.give(reply, answered),
+            Err(Errno::NOENT) => known.give_nothing(reply),
             Err(errno) => fail(reply, errno),
         }
     }
@@ -113,7 +116,7 @@ impl Known {
         match (reply, answered) {
             (Reply::Nobody, _) => {}
             (Reply::Empty(reply), Answered::Done) => reply.ok(),
-            (Reply::Entry(reply), Answered::Entry(stat, generation)) => {
+            (Reply::Entry(reply) | Reply::Name(reply), Answered::Entry(stat, generation)) => {
                 reply.entry(&self.remember, &self.attributes(&stat), Generation(generation));
             }
             (Reply::Attr(reply), Answered::Attr(stat)) => {
@@ -145,6 +148,17 @@ impl Known {
                 debug_assert!(false, "{answered:?} is no answer to this");
                 fail(reply, Errno::IO);
             }
+        }
+    }
+
+    /// There is none. Who looks for a name in many places asks for it again and again.
+    fn give_nothing(self, reply: Reply) {
+        match reply {
+            Reply::Name(reply) if !self.remember.is_zero() => {
+                let nobody = FileAttr { ino: INodeNo(0), ..self.attributes(&NOTHING) };
+                reply.entry(&self.remember, &nobody, Generation(0));
+            }
+            reply => fail(reply, Errno::NOENT),
         }
     }
 
@@ -198,7 +212,7 @@ fn fail(reply: Reply, errno: Errno) {
     match reply {
         Reply::Nobody => {}
         Reply::Empty(reply) => reply.error(errno),
-        Reply::Entry(reply) => reply.error(errno),
+        Reply::Entry(reply) | Reply::Name(reply) => reply.error(errno),
         Reply::Attr(reply) => reply.error(errno),
         Reply::Data(reply) => reply.error(errno),
         Reply::Open(reply) => reply.error(errno),
@@ -236,6 +250,25 @@ fn file_type(kind: Kind) -> FileType {
         Kind::Block => FileType::BlockDevice,
     }
 }
+
+/// Stands where the kernel's protocol has attributes and there are none.
+const NOTHING: Stat = {
+    let then = Moment { seconds: 0, nanos: 0 };
+    Stat {
+        ino: 0,
+        kind: Kind::File,
+        mode: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        atime: then,
+        mtime: then,
+        ctime: then,
+    }
+};
 
 /// What `stat` recommends for reads and writes, bytes.
 const BLOCK_BYTES: u32 = 4096;

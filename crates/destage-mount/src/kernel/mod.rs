@@ -163,7 +163,8 @@ impl Filesystem for Kernel {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.ask(request, Ask::Lookup { dir: self.ino(parent), name: name_of(name) }, reply);
+        let ask = Ask::Lookup { dir: self.ino(parent), name: name_of(name) };
+        self.ask(request, ask, Reply::Name(reply));
     }
 
     fn forget(&self, request: &Request, ino: INodeNo, count: u64) {

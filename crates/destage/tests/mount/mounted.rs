@@ -205,7 +205,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
+        let is_killed = matches!(self.child.try_wait(), Ok(None));
+        if is_killed {
             let _ = self.child.kill();
             if std::thread::panicking() {
                 eprintln!("{}", self.said());
@@ -214,6 +215,9 @@ impl Drop for Mounted {
         // It may have ended by itself.
         let _ = self.child.wait();
         release(self.child.id());
+        if is_killed {
+            drop(Unmounting(self.folder.clone()));
+        }
     }
 }
 

@@ -43,12 +43,16 @@ impl Front {
         let is_new = self.tree.begin(&plan);
         // Its name may come to the origin with this batch, and go.
         plan.files.iter().for_each(|file| self.pin_if_unnamed(file.key.ino));
-        // One that fails for hours is not to fill the journal.
-        if !is_new || self.settings.controls.no_intent {
+        if self.settings.controls.no_intent {
             self.out.batches.push((batch, plan));
             return;
         }
-        let lsn = self.write(Access::Back, None, &[plan.intent()]);
+        let lsn = if is_new {
+            self.write(Access::Back, None, &[plan.intent()])
+        } else {
+            // One that fails for hours is not to fill the journal. What it brings has to be durable here all the same.
+            plan.at
+        };
         let request = self.unheard();
         self.batches.intended = Some((request, batch, plan));
         let until = WaitFor::Committed;

@@ -1,7 +1,7 @@
 //! Requests on their way.
 
 use super::{Front, Submitted, moment};
-use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino};
+use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino, Name};
 use crate::engine::exec::{Context, Done, Reply};
 use crate::engine::needs::{Hints, Need, Stop};
 use crate::engine::node::Node;
@@ -168,17 +168,12 @@ impl Front {
     /// What the kernel has just looked up is not looked up once more for what it asks then. Where several hosts share the origin,
     /// others may have had the tokens meanwhile.
     fn recall(&mut self, pending: &mut Pending) {
-        if self.covers.is_some() {
+        if self.covers.is_some() || matches!(pending.ask, Ask::Lookup { .. }) {
             return;
         }
-        let (dir, name) = match &pending.ask {
-            Ask::Make { dir, name, .. }
-            | Ask::Link { dir, name, .. }
-            | Ask::Unlink { dir, name } => (*dir, name),
-            Ask::Rename { to_dir, to_name, .. } => (*to_dir, to_name),
-            _ => return,
-        };
-        if let Some(seen) = self.looked.take(self.now, dir, name) {
+        if let Some((dir, name)) = main_name(&pending.ask)
+            && let Some(seen) = self.looked.take(self.now, dir, name)
+        {
             pending.hints.recall(dir, name, seen);
         }
     }
@@ -400,13 +395,7 @@ impl Front {
     /// A file is where it was looked up last, or was moved to. What is in a folder that was moved is looked up again, once the
     /// kernel does not remember it any more.
     fn note_place(&mut self, ask: &Ask, done: &Done) {
-        let (dir, name) = match ask {
-            Ask::Lookup { dir, name }
-            | Ask::Make { dir, name, .. }
-            | Ask::Link { dir, name, .. } => (*dir, name),
-            Ask::Rename { to_dir, to_name, .. } => (*to_dir, to_name),
-            _ => return,
-        };
+        let Some((dir, name)) = main_name(ask) else { return };
         let there = match self.tree.child(dir, name) {
             Known::File(ino) => Some(ino),
             _ => done.looked.as_ref().map(|(key, _)| key.ino),
@@ -526,6 +515,18 @@ fn main_ino(ask: &Ask) -> Option<Ino> {
         | Ask::RmDir { dir, .. }
         | Ask::Link { dir, .. } => dir,
         Ask::Rename { to_dir, .. } => to_dir,
+        _ => return None,
+    })
+}
+
+/// The name that a request is about: of a rename, the new one.
+fn main_name(ask: &Ask) -> Option<(Ino, &Name)> {
+    Some(match ask {
+        Ask::Lookup { dir, name }
+        | Ask::Make { dir, name, .. }
+        | Ask::Unlink { dir, name }
+        | Ask::Link { dir, name, .. } => (*dir, name),
+        Ask::Rename { to_dir, to_name, .. } => (*to_dir, to_name),
         _ => return None,
     })
 }

@@ -216,11 +216,42 @@ fn trap_17_a_foreign_change_of_clean_files_is_seen() {
     let mut trap = Trap::with(&["--origin-check", "1s"]);
     trap.sh("echo ours > clean; mkdir folder");
     trap.restart();
-    assert_eq!(trap.sh("cat clean; ls folder"), "ours\n");
-    sh(trap.origin.folder(), "echo longer than before > clean; echo foreign > folder/new");
+    assert_eq!(trap.sh("cat clean; ls folder; cat folder/new later 2>&- || true"), "ours\n");
+    let others = "echo longer than before > clean; echo foreign > folder/new; echo too > later";
+    sh(trap.origin.folder(), others);
     crate::harness::eventually("it is seen", crate::harness::seconds(30), || {
-        trap.sh("cat clean; cat folder/new || true") == "longer than before\nforeign\n"
+        trap.sh("cat clean; cat folder/new later || true") == "longer than before\nforeign\ntoo\n"
     });
+}
+
+/// A build or a database asks again and again for names that are not there. What is made here is there at once all the same.
+#[test]
+fn a_name_that_is_not_there_is_asked_for_once_for_a_while() {
+    let trap = Trap::with(&["--origin-check", "1h"]);
+    let asked = || {
+        let address = destage_mount::admin_of(trap.mounted().folder()).expect("it tells");
+        let answer = ureq::get(format!("http://{address}/metrics")).call().expect("an answer");
+        let metrics = answer.into_body().read_to_string().expect("text");
+        let line = metrics.lines().find(|line| line.starts_with("destage_commands_total "));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("a number")
+    };
+    let is_there = || trap.join("header.h").exists();
+    assert!(!is_there());
+    let before = asked();
+    assert!((0..1_000).all(|_| !is_there()));
+    assert!(asked() - before < 500.0, "the kernel knows it");
+    for made in [
+        "echo > header.h",
+        "mkdir header.h",
+        "ln -s nowhere header.h; rm header.h; touch header.h",
+        "echo > other; mv other header.h",
+        "echo > other; ln other header.h",
+    ] {
+        trap.sh(made);
+        assert!(is_there(), "{made}");
+        trap.sh("rm -r header.h");
+        assert!(!is_there(), "{made}");
+    }
 }
 
 /// Others write as many bytes and set the time of change back: the time at which the origin noticed that cannot be set.
