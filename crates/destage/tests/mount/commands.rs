@@ -300,6 +300,7 @@ fn what_takes_long_is_shown_and_a_start_says_what_it_found() {
     let scratch = Scratch::new();
     let origin = local(&scratch);
     let launch = Launch::before(&scratch, &origin).with(&LATER);
+    let _dead = Unmounting(scratch.join("mnt"));
     let mounted = launch.start();
     for part in [" starting", "version=", "origin=", "policy=", "nothing to destage"] {
         assert!(mounted.said().contains(part), "{part} in\n{}", mounted.said());
