@@ -152,6 +152,16 @@ impl Groups {
         group
     }
 
+    /// So many bytes of a group need no room any more.
+    pub(crate) fn shrink(&mut self, lsn: Lsn, bytes: u32) {
+        let undecided = self.ring.get_mut(lsn).filter(|group| group.state != State::Done);
+        if let Some(group) = undecided {
+            let gone = bytes.min(group.bytes);
+            group.bytes -= gone;
+            self.bytes -= u64::from(gone);
+        }
+    }
+
     /// Drops decided groups from the front.
     pub(crate) fn forget_done(&mut self) {
         self.ring.forget_while(|_, group| group.state == State::Done);

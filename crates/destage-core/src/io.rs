@@ -194,6 +194,14 @@ pub enum Input<'a> {
         /// The newest number that the journal or the origin holds.
         lsn: Lsn,
     },
+    /// The driver keeps so many bytes of a group no more, before the group is decided: what it wrote was overwritten, or is gone.
+    /// They do not count as dirty any more. The group is decided in its turn as before. Of a decided group it means nothing.
+    Shrunk {
+        /// The group.
+        lsn: Lsn,
+        /// Bytes, at most those that are left of what [`Input::Write`] said. More count as all of these.
+        bytes: u32,
+    },
     /// Someone is about to decide on parked groups: until this is taken back, no group is parked behind another one, so that
     /// none joins those that are about to leave. It waits at the head of its domain instead.
     HoldParked {

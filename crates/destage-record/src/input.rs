@@ -49,6 +49,7 @@ mod tag {
     pub(super) const RESUME_PARKING: u8 = 29;
     pub(super) const BUILDS_ON: u8 = 30;
     pub(super) const LACKING: u8 = 31;
+    pub(super) const SHRUNK: u8 = 32;
 }
 
 /// Appends an input.
@@ -133,6 +134,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, input: &Input<'_>) {
             put_units(out, units);
         }
         Input::RecoveredUpto { lsn } => one(out, tag::RECOVERED_UPTO, lsn.0),
+        Input::Shrunk { lsn, bytes } => {
+            one(out, tag::SHRUNK, lsn.0);
+            put(out, bytes.into());
+        }
         Input::HoldParked { held } => out.extend([tag::HOLD_PARKED, held.into()]),
         Input::Unparked { lsn, units } => {
             one(out, tag::UNPARKED, lsn.0);
@@ -228,6 +233,7 @@ pub(crate) fn decode<'s>(bytes: &mut Bytes<'_>, scratch: &'s mut Scratch) -> Opt
             units: units(bytes, &mut scratch.units)?,
         },
         tag::RECOVERED_UPTO => Input::RecoveredUpto { lsn: Lsn(bytes.number()?) },
+        tag::SHRUNK => Input::Shrunk { lsn: Lsn(bytes.number()?), bytes: bytes.number32()? },
         tag::HOLD_PARKED => Input::HoldParked { held: flag(bytes)? },
         tag::UNPARKED => {
             Input::Unparked { lsn: Lsn(bytes.number()?), units: units(bytes, &mut scratch.units)? }
@@ -280,6 +286,7 @@ pub(crate) fn highest_unit(input: &Input<'_>) -> Option<u64> {
         | Input::Destaged { .. }
         | Input::Parked { .. }
         | Input::RecoveredUpto { .. }
+        | Input::Shrunk { .. }
         | Input::HoldParked { .. }
         | Input::Lacking { .. }
         | Input::SetPolicy(_)

@@ -61,6 +61,7 @@ impl Core {
             Input::Collective { units } => {
                 units.iter().for_each(|&unit| self.units.stands_for_many(unit));
             }
+            Input::Shrunk { lsn, bytes } => self.groups.shrink(lsn, bytes),
             Input::HoldParked { held } => self.destager.hold_parked(held),
             Input::Unparked { lsn, units } => self.unparked(lsn, units),
             Input::Lacking { secured } => self.take_lacking(secured),

@@ -1,5 +1,6 @@
 //! What of a file's content the origin does not hold: ranges of bytes or of zeros, the newest on top.
 
+use super::held::Held;
 use destage_core::Lsn;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +23,7 @@ struct Extent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Bytes, from this place of the buffer on.
-    Bytes(Arc<[u8]>, usize),
+    Bytes(Arc<Held>, usize),
     /// Zeros.
     Zeros,
 }
@@ -185,7 +186,11 @@ mod tests {
                 let end = (at + len).min(SIZE);
                 let byte = if is_zero { 0 } else { lsn as u8 };
                 let bytes: Arc<[u8]> = vec![byte; (end - at) as usize].into();
-                let content = if is_zero { Content::Zeros } else { Content::Bytes(bytes, 0) };
+                let content = if is_zero {
+                    Content::Zeros
+                } else {
+                    Content::Bytes(Arc::new(bytes.into()), 0)
+                };
                 extents.put(at..end, content, Lsn(lsn));
                 model[at as usize..end as usize].fill(Some((byte, lsn)));
             }

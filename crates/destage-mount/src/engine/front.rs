@@ -205,6 +205,7 @@ impl Front {
 
     /// What is to be done elsewhere now.
     pub(crate) fn take_out(&mut self) -> Out {
+        self.count_freed();
         while let Some(work) = self.commit.next_due(self.now, &mut self.journal, Load::default()) {
             self.out.commits.push(work);
         }
@@ -212,6 +213,21 @@ impl Front {
             self.out.commits.push(work);
         }
         std::mem::take(&mut self.out)
+    }
+
+    /// What memory holds no more does not count as dirty: a write that waits for room may go on.
+    fn count_freed(&mut self) {
+        let decided = self.core.decided();
+        let mut freed = self.tree.freed.take();
+        freed.retain(|(lsn, _)| *lsn > decided);
+        if freed.is_empty() || self.stopped.is_some() {
+            return;
+        }
+        for (lsn, bytes) in freed {
+            self.core.handle(self.now, Input::Shrunk { lsn, bytes });
+        }
+        self.core.handle(self.now, Input::Tick);
+        self.pump();
     }
 
     /// When to call [`Front::tick`] if nothing else happens before.

@@ -6,6 +6,7 @@ mod covers;
 mod exec;
 mod extents;
 mod front;
+mod held;
 mod lives;
 mod looked;
 mod needs;

@@ -187,6 +187,14 @@ impl Node {
         life
     }
 
+    /// What a file holds that the origin has under its old name, if at all, is of no use once it is gone. A file made in advance
+    /// may get a name there yet, with its content.
+    pub(crate) fn free_if_gone(&mut self) {
+        if self.is_gone() && self.staged.is_none() {
+            self.content.extents.forget_all();
+        }
+    }
+
     /// No name and nobody who has it open: what it holds is of no use to anybody.
     pub(crate) fn is_gone(&self) -> bool {
         self.dead.is_some() && self.opens == 0

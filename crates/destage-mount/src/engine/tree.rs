@@ -3,6 +3,7 @@
 //! [`Tree::apply`] is the only way in, for what is asked now and for what a start finds in the journal.
 
 use super::extents::Content as Bytes;
+use super::held::Freed;
 use super::lives::{Life, Lives};
 use super::needs::Staged;
 use super::node::{Content, Node};
@@ -44,6 +45,8 @@ pub(crate) struct Tree {
     settling: Settling,
     /// Files whose base a batch has said, while changes of them that came with it or after it are not decided.
     early: BTreeSet<Ino>,
+    /// Of which groups bytes are held no more.
+    pub(crate) freed: Freed,
     /// Room that was taken at the origin since the start, bytes.
     pub(super) landed: u64,
     /// Files of an earlier run whose tokens others have had since: what that run changed is kept aside.
@@ -90,6 +93,7 @@ impl Tree {
             ahead: BTreeSet::new(),
             settling: Settling::default(),
             early: BTreeSet::new(),
+            freed: Freed::default(),
             landed: 0,
             lost: BTreeSet::new(),
             lost_names: BTreeSet::new(),
@@ -225,7 +229,7 @@ impl Tree {
                 }
                 Record::Data { ino, offset, bytes } => {
                     let range = *offset..*offset + bytes.len() as u64;
-                    let content = Bytes::Bytes(bytes.clone(), 0);
+                    let content = Bytes::Bytes(self.freed.hold(lsn, bytes.clone()), 0);
                     self.content_changed(*ino, lsn).extents.put(range, content, lsn);
                 }
                 Record::Zero { ino, offset, len } => {
@@ -277,6 +281,7 @@ impl Tree {
         node.stat = Some(*stat);
         if stat.nlink == 0 {
             node.dead.get_or_insert(lsn);
+            node.free_if_gone();
         }
     }
 
@@ -424,6 +429,7 @@ impl Tree {
     /// number under which it was made in advance is free again.
     pub(crate) fn close_dead(&mut self, ino: Ino, decided: Lsn) -> Option<u64> {
         let node = self.nodes.get_mut(&ino)?;
+        node.free_if_gone();
         let dead = node.dead.filter(|&dead| dead <= decided)?;
         node.content.extents.forget_all();
         node.xattrs.clear();

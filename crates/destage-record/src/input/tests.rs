@@ -34,6 +34,7 @@ fn every_input(policy: &Policy) -> Vec<Input<'_>> {
         },
         Input::RecoveredParked { lsn, units: UNITS },
         Input::Collective { units: UNITS },
+        Input::Shrunk { lsn, bytes: 4_096 },
         Input::HoldParked { held: true },
         Input::HoldParked { held: false },
         Input::Unparked { lsn, units: UNITS },

@@ -118,6 +118,28 @@ fn the_dirty_limit_counts_the_units_where_they_take_the_same_room() {
 }
 
 #[test]
+fn what_a_group_holds_no_more_makes_room_and_it_is_decided_all_the_same() {
+    let mut pair = Pair::new(tight(AtLimit::Block));
+    pair.core = pair.core.counting_writes_only();
+    pair.write_all(1..17);
+    assert!(!pair.write(17, &[17]).contains(&execute(17)));
+    let shrunk = |lsn, bytes| Input::Shrunk { lsn: Lsn(lsn), bytes };
+    assert!(!pair.send(shrunk(3, WRITE_BYTES - 1)).contains(&execute(17)), "not enough");
+    // More than there is, and of what is not there.
+    assert!(pair.send(shrunk(3, WRITE_BYTES)).contains(&execute(17)));
+    let before = pair.core.status().dirty_bytes;
+    pair.send(shrunk(99, 1));
+    pair.send(shrunk(3, 1));
+    assert_eq!(pair.core.status().dirty_bytes, before);
+    pair.synced(17);
+    pair.settle();
+    let status = pair.core.status();
+    assert_eq!((status.dirty_groups, status.dirty_bytes), (0, 0));
+    pair.send(shrunk(3, 1));
+    assert_eq!(pair.core.status().dirty_bytes, 0, "it is decided");
+}
+
+#[test]
 fn at_the_dirty_limit_fail_refuses() {
     let mut pair = Pair::new(tight(AtLimit::Fail));
     pair.write_all(1..16);

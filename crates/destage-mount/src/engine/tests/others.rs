@@ -176,3 +176,39 @@ fn a_name_that_was_looked_up_a_moment_ago_is_not_looked_up_again() {
     let slow = world.ask_slowly(ask());
     assert!(is_name(&slow.first));
 }
+
+/// > **`--dirty-limit`**
+///
+/// What is in memory no more, since it was written over, cut off or deleted, is not dirty, although the journal still holds it.
+#[test]
+fn what_is_written_over_or_deleted_does_not_count_as_dirty() {
+    let mut world = World::new(2, FrontControls::default());
+    let root = world.root();
+    let dirty = |world: &World| world.front.as_ref().unwrap().core().status().dirty_bytes;
+    let [old, new] = ["old", "new"].map(|name| make(&mut world, root, name, Make::File));
+    assert!(world.drain());
+    world.sure(Ask::Fsync { ino: old });
+    let write_all = |world: &mut World| {
+        for ino in [old, new] {
+            world.sure(write(ino, 0, &[1; 10_000], false));
+        }
+    };
+    write_all(&mut world);
+    assert!((20_000..22_000).contains(&dirty(&world)), "{}", dirty(&world));
+    write_all(&mut world);
+    assert!((20_000..22_000).contains(&dirty(&world)), "written over: {}", dirty(&world));
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    world.sure(Ask::SetAttr { ino: new, set });
+    assert!((10_000..12_000).contains(&dirty(&world)), "cut off: {}", dirty(&world));
+    world.sure(Ask::Unlink { dir: root, name: name("old") });
+    assert!(dirty(&world) < 2_000, "deleted: {}", dirty(&world));
+    // One that the origin has never seen.
+    let ino = make(&mut world, root, "short", Make::File);
+    world.sure(write(ino, 0, &[1; 10_000], false));
+    world.sure(Ask::Unlink { dir: root, name: name("short") });
+    world.sure(Ask::Forget { ino, count: 1 });
+    world.sure(Ask::Fsync { ino: root });
+    assert!(dirty(&world) < 4_000, "made and deleted: {}", dirty(&world));
+    assert!(world.drain());
+    assert_eq!(dirty(&world), 0);
+}
