@@ -304,7 +304,9 @@ impl ServeArgs {
         let journal = self.journal_size.get();
         policy.limits.journal_bytes_max = journal_limit(journal);
         set_dirty_limit(&mut policy, self.dirty_limit.of(journal).get());
-        policy.limits.batch_groups_max = 65_536;
+        // Where the journal runs full the oldest changes make room, and most files that these made are gone by then. A batch that
+        // took all there is would bring the newest ones as well.
+        policy.limits.batch_groups_max = 8_192;
         policy.limits.batch_bytes_max = 256 << 20;
         policy.validate().map_err(|error| {
             format!("the policy does not fit together: {error} (--commit, --staleness, --when)")
