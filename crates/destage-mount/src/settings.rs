@@ -46,3 +46,16 @@ pub struct Settings {
     /// The origin was made as an example.
     pub is_example: bool,
 }
+
+impl Settings {
+    /// How long it may go unseen what others do to names and attributes. With tokens what another host changes is seen at once.
+    pub(crate) fn names_unseen(&self) -> Span {
+        if self.tokens.is_some() { Span::ZERO } else { self.origin_check }
+    }
+
+    /// How much of that the kernel may remember that a name is nobody's. What it was told of by then may be from a listing that is
+    /// as old as the rest.
+    pub(crate) fn nobodys_unseen(&self) -> Span {
+        Span(self.names_unseen().0 / 3 * 2)
+    }
+}

@@ -417,10 +417,11 @@ impl Carrier<'_> {
         Ok(())
     }
 
-    /// What the files are like now: the next batch must find them so.
+    /// What the files are like now: the next batch must find them so. Where others have changed one, it is to find that out: what
+    /// is known of such a file stays what it was.
     fn look(&mut self, plan: &Plan) -> Result<()> {
-        let lost: BTreeSet<Ino> =
-            self.landed.conflicts.iter().map(|conflict| conflict.ino).collect();
+        let of_content = self.landed.conflicts.iter().filter(|found| found.of_name.is_none());
+        let lost: BTreeSet<Ino> = of_content.map(|conflict| conflict.ino).collect();
         let touched: Vec<(Ino, &Key)> = plan
             .touched
             .iter()
@@ -440,14 +441,17 @@ impl Carrier<'_> {
             }
             Ok(bases)
         };
-        // Others have made it longer or shorter meanwhile: the next batch that changes its content is to meet that.
         let left_alone = plan.files.iter().filter(|file| file.stat.kind == Kind::File);
-        let left_alone: HashMap<Ino, u64> = left_alone
-            .filter(|file| !file.has_content)
-            .map(|file| (file.key.ino, file.stat.size))
-            .collect();
-        let is_ours =
-            |(ino, base): &(Ino, Base)| left_alone.get(ino).is_none_or(|&size| size == base.size);
+        let left_alone: HashMap<Ino, &FileWork> =
+            left_alone.filter(|file| !file.has_content).map(|file| (file.key.ino, file)).collect();
+        let is_as_left = |file: &FileWork, base: &Base| {
+            let is_guessed = plan.is_shared && base.mtime < base.ctime;
+            let is_mtime = file.has_mtime || is_guessed || base.mtime == file.stat.mtime;
+            is_mtime && base.size == file.stat.size
+        };
+        let is_ours = |(ino, base): &(Ino, Base)| {
+            left_alone.get(ino).is_none_or(|file| is_as_left(file, base))
+        };
         let looked = if self.is_one_lane(touched.len()) {
             vec![look(&touched)]
         } else {

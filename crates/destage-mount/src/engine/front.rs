@@ -18,12 +18,13 @@ use super::plan::{Landed, Plan};
 use super::record::{Record, encode};
 use super::room;
 use super::tree::Tree;
+use super::views::Views;
 use crate::ask::{Answer, Answered, Errno, Handle, Ino, Listed, Moment, Space};
 use crate::origin::{Key, Origin};
 use batches::Batches;
 use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Input, Lsn, Mode, Outcome, Policy, Refusal,
-    RequestId, StopReason, Time, UnitId,
+    RequestId, Span, StopReason, Time, UnitId,
 };
 use destage_engine::{
     Append, CommitSettings, Drive, FrontEnd, Load, News, Recovered, write as write_group,
@@ -71,6 +72,7 @@ pub(crate) struct Front {
     /// Where several hosts share the origin.
     covers: Option<Arc<dyn Covers>>,
     looked: Looked,
+    views: Views,
     /// Handles by which files may be written, where several hosts share the origin.
     writers: HashMap<Handle, Ino>,
     /// Files that may be given out again once this group is durable, with which their last names went.
@@ -91,6 +93,8 @@ pub(crate) struct FrontSettings {
     pub(crate) fsync_origin: bool,
     /// The same for what is in these folders.
     pub(crate) fsync_origin_below: Below,
+    /// How long the names count that the origin has listed: so long nothing is seen of what others do to them.
+    pub(crate) names_fresh: Span,
     pub(crate) controls: FrontControls,
 }
 
@@ -184,6 +188,7 @@ impl Front {
             last_handle: 0,
             out: Out::default(),
             origin,
+            views: Views::new(settings.names_fresh),
             settings,
             stopped: None,
             has_lost_origin: false,

@@ -19,6 +19,7 @@ mod settling;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod views;
 
 pub(crate) use below::Below;
 pub(crate) use carry::{OwnFolders, carry_out};

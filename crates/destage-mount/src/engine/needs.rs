@@ -3,6 +3,7 @@
 
 use crate::ask::{Errno, Ino, Kind, Listed, Make, Name, Seek, Space, Stat};
 use crate::origin::{Key, Origin};
+use destage_core::Time;
 use std::sync::Arc;
 
 /// Something to be asked at the origin.
@@ -68,6 +69,8 @@ pub(crate) struct Seen {
 pub(crate) struct Hints {
     /// What had been settled here when the origin was asked last: see [`Tree::settled`](super::tree::Tree::settled).
     pub(crate) asked: u64,
+    /// When that was.
+    pub(crate) asked_at: Time,
     stats: Vec<(Key, Stat, u64)>,
     names: Vec<(Ino, Name, Option<Key>, u64)>,
     list: Option<(Ino, Arc<[Listed]>, u64)>,
@@ -155,6 +158,11 @@ impl Hints {
     pub(crate) fn list(&self, dir: &Key) -> Result<(&Arc<[Listed]>, u64), Need> {
         let list = self.list.as_ref().filter(|(ino, ..)| *ino == dir.ino);
         list.map(|(_, list, asked)| (list, *asked)).ok_or_else(|| Need::List(dir.clone()))
+    }
+
+    /// The directory whose names the origin has told of, those, and what had been settled here when it was asked.
+    pub(crate) fn listed(&self) -> Option<(Ino, &[Listed], u64)> {
+        self.list.as_ref().map(|(dir, list, asked)| (*dir, &**list, *asked))
     }
 
     /// What a lookup has found out of a name, for [`Hints::recall`].

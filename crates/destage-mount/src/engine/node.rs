@@ -187,10 +187,10 @@ impl Node {
         life
     }
 
-    /// What a file holds that the origin has under its old name, if at all, is of no use once it is gone. A file made in advance
-    /// may get a name there yet, with its content.
+    /// What a file holds is of no use once it is gone, and the kernel does not know it any more: else somebody may be about to
+    /// open it. A file made in advance may get a name at the origin yet, with its content.
     pub(crate) fn free_if_gone(&mut self) {
-        if self.is_gone() && self.staged.is_none() {
+        if self.is_gone() && self.lookups == 0 && self.staged.is_none() {
             self.content.extents.forget_all();
         }
     }

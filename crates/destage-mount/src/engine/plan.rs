@@ -213,7 +213,7 @@ impl Tree {
             stat,
             base: node.base.filter(|_| !is_ours),
             has_content: stat.kind == Kind::File && (is_all_ours || parts.has_content),
-            has_mtime: is_all_ours || parts.has_mtime,
+            has_mtime: is_all_ours || parts.has_mtime || parts.has_content,
             is_named: node.staged.is_none() || is_brought,
             is_brought,
             limit: node.content.limit,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(super) struct Settling {
     count: u64,
-    /// When a file was dropped last, of which nothing is known any more.
+    /// When something was settled last of a file that is not known any more.
     dropped: u64,
     /// Names in the order in which they were settled, and whose they were then.
     names: VecDeque<Settled>,
@@ -39,8 +39,14 @@ impl Settling {
         self.dropped
     }
 
-    pub(super) fn drop_one(&mut self) {
-        self.dropped = self.next();
+    pub(super) fn drop_one(&mut self, settled: u64) {
+        self.dropped = self.dropped.max(settled);
+    }
+
+    /// Nobody is told of names by what was settled up to now.
+    pub(super) fn forget_names(&mut self) {
+        self.names.clear();
+        self.complete_after = self.count;
     }
 
     pub(super) fn note(&mut self, dir: Ino, name: Name, whose: Option<(Ino, Kind)>) {
@@ -50,6 +56,16 @@ impl Settling {
             self.complete_after = oldest.count;
         }
         self.names.push_back(Settled { count: self.count, dir, name, whose });
+    }
+
+    /// Whether a name is anybody's, if it was settled since then; `None` if not all names are known that were.
+    pub(super) fn name_since(&self, dir: Ino, name: &Name, since: u64) -> Option<Option<bool>> {
+        if since < self.complete_after {
+            return None;
+        }
+        let mut later = self.names.iter().rev().take_while(|settled| settled.count > since);
+        let last = later.find(|settled| settled.dir == dir && settled.name == *name);
+        Some(last.map(|settled| settled.whose.is_some()))
     }
 
     /// The names in a directory that were settled since then, if all of them are known.

@@ -7,6 +7,7 @@ use super::held::Freed;
 use super::lives::{Life, Lives};
 use super::needs::Staged;
 use super::node::{Content, Node};
+use super::plan::Plan;
 use super::record::{Base, NameChange, Record};
 use super::settling::Settling;
 use crate::ask::{Ino, Kind, Listed, Name, Stat};
@@ -182,6 +183,11 @@ impl Tree {
         Some(names.into())
     }
 
+    /// What has become of a name in a directory since then, if it is known: whether it is anybody's, if it was settled at all.
+    pub(super) fn settled_name(&self, dir: Ino, name: &Name, asked: u64) -> Option<Option<bool>> {
+        self.settling.name_since(dir, name, asked)
+    }
+
     fn note_settled(&mut self, dir: Ino, name: Name, whose: Option<Ino>) {
         let whose = whose.and_then(|ino| Some((ino, self.node(ino)?.kind)));
         self.settling.note(dir, name, whose);
@@ -195,9 +201,12 @@ impl Tree {
 
     /// What the origin holds of the files of a batch that has landed, and of those of earlier ones for which the journal's groups
     /// do not say so: the records of earlier batches go before the groups of the files that these took along.
-    pub(crate) fn bases_behind(&mut self, landed: &[(Ino, Base)]) -> Vec<(Ino, Base)> {
+    pub(crate) fn bases_behind(&mut self, plan: &Plan, landed: &[(Ino, Base)]) -> Vec<(Ino, Base)> {
         let nodes = &self.nodes;
         let base = |ino: &Ino| nodes.get(ino).and_then(|node| node.base);
+        // Of those of which the batch says nothing, since others have changed them, what was known before is to be known to a
+        // start as well: it would take them for files of which the origin has nothing.
+        self.early.extend(plan.touched.keys());
         self.early.retain(|ino| base(ino).is_some());
         let now: BTreeSet<Ino> = landed.iter().map(|(ino, _)| *ino).collect();
         let before = self.early.difference(&now);
@@ -270,7 +279,9 @@ impl Tree {
 
     fn set_stat(&mut self, lsn: Lsn, stat: &Stat, base: Option<Base>) {
         let node = self.changed(stat.ino, lsn);
-        let before = node.stat.map(|stat| stat.mtime).or_else(|| base.map(|base| base.mtime));
+        let of_base = |base: Option<Base>| base.map(|base| base.mtime);
+        let known = node.stat.map(|stat| stat.mtime);
+        let before = known.or_else(|| of_base(base)).or_else(|| of_base(node.base));
         if before != Some(stat.mtime) {
             node.changed.note_parts(|parts| parts.has_mtime = true);
         }
@@ -329,8 +340,11 @@ impl Tree {
         node.settled = self.settling.now();
         if is_void {
             node.names.is_complete = false;
+            // Whose it is the origin has to say.
+            self.settling.forget_names();
+        } else {
+            self.note_settled(dir, name.clone(), whose);
         }
-        self.note_settled(dir, name.clone(), whose);
         self.unname(whose);
     }
 
@@ -482,8 +496,8 @@ impl Tree {
                 && !node.dead.is_some_and(|dead| self.absorbed.contains(ino, dead))
         });
         if is_idle && ino != self.root {
-            self.nodes.remove(&ino);
-            self.settling.drop_one();
+            let dropped = self.nodes.remove(&ino);
+            dropped.into_iter().for_each(|node| self.settling.drop_one(node.settled));
         }
     }
 }

@@ -11,12 +11,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How long the kernel may remember things.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remember {
+    /// Whose a name is, and attributes.
+    pub(crate) names: Duration,
+    /// That a name is nobody's.
+    pub(crate) nobodys: Duration,
+}
+
 /// What every answer needs to know.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     /// The number of the origin's folder, which is 1 to the kernel.
     pub(super) root: Ino,
-    pub(super) remember: Duration,
+    pub(super) remember: Remember,
     /// Other hosts share the files: pages are kept only for mappings.
     pub(super) is_shared: bool,
 }
@@ -117,17 +126,17 @@ impl Known {
             (Reply::Nobody, _) => {}
             (Reply::Empty(reply), Answered::Done) => reply.ok(),
             (Reply::Entry(reply) | Reply::Name(reply), Answered::Entry(stat, generation)) => {
-                reply.entry(&self.remember, &self.attributes(&stat), Generation(generation));
+                reply.entry(&self.remember.names, &self.attributes(&stat), Generation(generation));
             }
             (Reply::Attr(reply), Answered::Attr(stat)) => {
-                reply.attr(&self.remember, &self.attributes(&stat));
+                reply.attr(&self.remember.names, &self.attributes(&stat));
             }
             (Reply::Data(reply), Answered::Data(bytes)) => reply.data(&bytes),
             (Reply::Open(reply), Answered::Opened(opened)) => {
                 reply.opened(FileHandle(opened.handle), self.flags(opened));
             }
             (Reply::Create(reply), Answered::Created(stat, generation, opened)) => reply.created(
-                &self.remember,
+                &self.remember.names,
                 &self.attributes(&stat),
                 Generation(generation),
                 FileHandle(opened.handle),
@@ -154,9 +163,9 @@ impl Known {
     /// There is none. Who looks for a name in many places asks for it again and again.
     fn give_nothing(self, reply: Reply) {
         match reply {
-            Reply::Name(reply) if !self.remember.is_zero() => {
+            Reply::Name(reply) if !self.remember.nobodys.is_zero() => {
                 let nobody = FileAttr { ino: INodeNo(0), ..self.attributes(&NOTHING) };
-                reply.entry(&self.remember, &nobody, Generation(0));
+                reply.entry(&self.remember.nobodys, &nobody, Generation(0));
             }
             reply => fail(reply, Errno::NOENT),
         }

@@ -10,6 +10,7 @@ use crate::ask::{
     Ask, Caller, Errno, Ino, Kind, Lock, Locking, Make, Moment, Name, Seek, Serve, SetAttr,
     SetTime, Stat, XattrMode,
 };
+pub(crate) use answers::Remember;
 use answers::{Answering, Known, Reply};
 use fuser::{
     BsdFileFlags, Config, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
@@ -22,7 +23,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The mounted file system, as the kernel asks it.
 pub(crate) struct Kernel {
@@ -37,7 +38,7 @@ impl Kernel {
     pub(crate) fn new(
         serve: Arc<dyn Serve>,
         root: Ino,
-        remember: Duration,
+        remember: Remember,
         is_shared: bool,
         ended: impl Fn() + Send + Sync + 'static,
     ) -> Self {

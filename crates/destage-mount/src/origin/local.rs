@@ -201,6 +201,28 @@ impl LocalOrigin {
         }
     }
 
+    /// Makes what holds data zeros. What is a hole stays one, as far as the file system tells, and the size stays.
+    fn write_zeros(&self, file: &Key, mut at: u64, end: u64) -> Result<()> {
+        let zeros = vec![0; ZERO_BYTES];
+        let end = end.min(self.stat_of(&*self.bytes(file)?)?.size);
+        while at < end {
+            at = match self.seek(file, at, Seek::Data) {
+                Ok(from) => from,
+                Err(Errno::NXIO) => end,
+                // It tells of no holes.
+                Err(_) => at,
+            };
+            let to = self.seek(file, at, Seek::Hole).ok().filter(|&to| to > at);
+            let to = to.unwrap_or(end).min(end);
+            while at < to {
+                let part = (to - at).min(zeros.len() as u64);
+                self.write(file, at, &zeros[..part as usize])?;
+                at += part;
+            }
+        }
+        Ok(())
+    }
+
     fn forget(&self, handle: &Arc<[u8]>) {
         let mut cache = self.cache();
         cache.named.remove(handle);
@@ -380,14 +402,7 @@ impl Origin for LocalOrigin {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match sys::fallocate(self.bytes(file)?, flags, offset, len) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                let zeros = vec![0; ZERO_BYTES.min(len as usize)];
-                let mut done = 0;
-                while done < len {
-                    let part = (len - done).min(zeros.len() as u64);
-                    self.write(file, offset + done, &zeros[..part as usize])?;
-                    done += part;
-                }
-                Ok(())
+                self.write_zeros(file, offset, offset.saturating_add(len))
             }
             other => Ok(other?),
         }
@@ -502,7 +517,7 @@ impl Origin for LocalOrigin {
             }
         }
         match self.lookup(dir, name) {
-            Ok((key, _)) => Ok(key.ino == file.ino),
+            Ok((key, _)) => Ok(key == *file),
             Err(Errno::NOENT | Errno::STALE) => Ok(false),
             Err(error) => Err(error),
         }

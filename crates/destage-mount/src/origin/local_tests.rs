@@ -90,3 +90,23 @@ fn a_symbolic_link_has_attributes_of_its_own() {
     origin.remove_xattr(&link, b"trusted.colour").unwrap();
     assert_eq!(origin.xattr(&link, b"trusted.colour"), Err(Errno::NODATA));
 }
+
+/// Where holes cannot be punched, a file of a terabyte that is mostly a hole is not filled with zeros.
+#[test]
+fn what_becomes_zeros_without_punching_leaves_holes_as_they_are() {
+    let (_folder, origin) = origin();
+    let (file, _) = origin.make(&origin.root(), b"a", &Make::File).unwrap();
+    let far = 1 << 40;
+    origin.write(&file, 0, b"first").unwrap();
+    origin.write(&file, far, b"last").unwrap();
+    let before = origin.stat(&file).unwrap();
+    origin.write_zeros(&file, 3, far + 2).unwrap();
+    let after = origin.stat(&file).unwrap();
+    assert_eq!((after.size, after.blocks), (before.size, before.blocks));
+    assert_eq!(origin.read(&file, 0, 8).unwrap(), b"fir\0\0\0\0\0");
+    assert_eq!(origin.read(&file, far, 8).unwrap(), b"\0\0st");
+    // Behind its end nothing is written.
+    origin.write_zeros(&file, far, u64::MAX).unwrap();
+    assert_eq!(origin.stat(&file).unwrap().size, before.size);
+    assert_eq!(origin.read(&file, far, 8).unwrap(), b"\0\0\0\0");
+}

@@ -99,6 +99,9 @@ impl Live {
         let controls = self.lock().controls();
         let result = carry_out(&*self.origin, &self.own, &plan, controls, LANES);
         self.with(|front, now| front.batch_ended(now, batch, &plan, result));
+        // Whoever waits for room may have waited for what this batch held.
+        drop(plan);
+        self.with(|_, _| ());
     }
 
     fn lock(&self) -> MutexGuard<'_, Front> {

@@ -72,9 +72,10 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
     let mut shell = Shell::<Event>::new(clock.clone())?;
     let outbox = shell.outbox().clone();
     let started = start::start(&settings, &clock, outbox.clone())?;
-    // What another host changes is seen at once: the kernel remembers nothing by itself.
-    let remembered = if settings.tokens.is_some() { 0 } else { settings.origin_check.as_nanos() };
-    let remember = Duration::from_nanos(remembered);
+    let remember = kernel::Remember {
+        names: Duration::from_nanos(settings.names_unseen().0),
+        nobodys: Duration::from_nanos(settings.nobodys_unseen().0),
+    };
     let ended = {
         let outbox = outbox.clone();
         move || outbox.send(Event::Unmounted)

@@ -144,6 +144,7 @@ fn recover(
     let front_settings = FrontSettings {
         fsync_origin: settings.fsync_origin,
         fsync_origin_below: Below::new(&settings.fsync_origin_below),
+        names_fresh: destage_core::Span(settings.names_unseen().0 - settings.nobodys_unseen().0),
         ..Default::default()
     };
     let policy = settings.policy.clone();

@@ -3,10 +3,11 @@
 use super::{Front, Submitted, moment};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Handle, Ino, Name};
 use crate::engine::exec::{Context, Done, Reply};
-use crate::engine::needs::{Hints, Need, Stop};
+use crate::engine::needs::{Hints, Need, Seen, Stop};
 use crate::engine::node::Node;
 use crate::engine::room::wanted;
 use crate::engine::tree::Known;
+use crate::engine::views::Way;
 use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
 use destage_engine::Drive;
 use destage_tokens::Need as TokenNeed;
@@ -47,8 +48,8 @@ pub(super) struct Requests {
 
 struct Waiting {
     pending: Pending,
-    /// What it means, while nothing has happened since that was found out.
-    done: Option<(Done, Lsn)>,
+    /// What it means, while nothing has happened since that was found out: the newest group then, and what was settled.
+    done: Option<(Done, (Lsn, u64))>,
 }
 
 impl Requests {
@@ -102,16 +103,10 @@ impl Front {
             }
             _ => {}
         }
-        let context = Context {
-            caller: pending.caller,
-            now: moment(self.now),
-            hints: &pending.hints,
-            handle: self.last_handle + 1,
-        };
-        let done = self.tree.exec(&context, &pending.ask);
+        let done = self.exec(&mut pending);
         match done.and_then(|done| self.check_room(&pending).map(|()| done)) {
             Err(Stop::Need(need)) => {
-                pending.hints.asked = self.tree.settled();
+                (pending.hints.asked, pending.hints.asked_at) = (self.tree.settled(), self.now);
                 Submitted::Needs(pending, need)
             }
             Err(Stop::Errno(errno)) => {
@@ -161,6 +156,33 @@ impl Front {
             known => {
                 needs.extend(known.iter().flat_map(|ticket| ticket.needs.iter().cloned()));
                 Some(needs)
+            }
+        }
+    }
+
+    /// What a request means, or what has to be known first.
+    fn exec(&mut self, pending: &mut Pending) -> Result<Done, Stop> {
+        if !matches!(pending.ask, Ask::ReadDir { .. } | Ask::RmDir { .. }) {
+            self.views.learn(&pending.hints);
+        }
+        loop {
+            let context = Context {
+                caller: pending.caller,
+                now: moment(self.now),
+                hints: &pending.hints,
+                handle: self.last_handle + 1,
+            };
+            let (dir, name) = match self.tree.exec(&context, &pending.ask) {
+                Err(Stop::Need(Need::Name(dir, name))) if self.covers.is_none() => (dir, name),
+                done => return done,
+            };
+            match self.views.way(self.now, &self.tree, &dir, &name) {
+                Way::Ask => return Err(Need::Name(dir, name).into()),
+                Way::List => return Err(Need::List(dir).into()),
+                Way::Nobodys => {
+                    let seen = Seen { found: None, asked: self.tree.settled() };
+                    pending.hints.recall(dir.ino, &name, seen);
+                }
             }
         }
     }
@@ -221,7 +243,7 @@ impl Front {
         let bytes = done.records.iter().map(super::data_bytes).sum::<usize>() as u32;
         let unit = self.unit(done.ino);
         let id = self.requests.number();
-        let at = self.core.last();
+        let at = (self.core.last(), self.tree.settled());
         self.requests.waiting.insert(id, Waiting { pending, done: Some((done, at)) });
         let intent = Intent::Write { bytes, ack: Ack::Policy, fetch: false };
         let units: Vec<_> = unit.into_iter().collect();
@@ -242,8 +264,8 @@ impl Front {
             let need = Need::Space(self.landed());
             return self.retry(access, pending, need);
         }
-        let last = self.core.last();
-        let done = match done.filter(|&(_, at)| at == last) {
+        let now = (self.core.last(), self.tree.settled());
+        let done = match done.filter(|&(_, at)| at == now) {
             Some((done, _)) => done,
             None => {
                 // What was known when it came may not be so any more.
@@ -276,7 +298,7 @@ impl Front {
     /// It has to know more of the origin, and comes again.
     fn retry(&mut self, access: Access, mut pending: Pending, need: Need) {
         self.release_units(access, &pending);
-        pending.hints.asked = self.tree.settled();
+        (pending.hints.asked, pending.hints.asked_at) = (self.tree.settled(), self.now);
         self.out.retries.push((pending, need));
     }
 
@@ -437,6 +459,7 @@ impl Front {
     fn forgotten(&mut self, ino: Ino, count: u64) {
         if let Some(node) = self.tree.node_mut(ino) {
             node.lookups = node.lookups.saturating_sub(count);
+            node.free_if_gone();
         }
         self.tree.drop_if_idle(ino, self.core.decided());
         self.may_be_given_back(ino);

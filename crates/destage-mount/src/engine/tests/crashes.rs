@@ -6,6 +6,7 @@ use super::world::World;
 use crate::ask::{Ask, Make, Name};
 use crate::engine::carry::Controls;
 use crate::engine::front::FrontControls;
+use destage_core::Span;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,6 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// how many files were given out again.
 fn rounds(seed: u64, controls: FrontControls, rounds: usize) -> usize {
     let mut world = World::new(seed, controls);
+    // From the first crash on.
+    world.names_fresh = Span::from_secs(2 * (seed / 2 % 2));
     for round in 0..rounds {
         let death = [Death::Process, Death::Host, Death::All][world.random.below(3)];
         let (of_disk, after) = (world.random.below(4) == 0, 1 + world.random.below(120) as u64);

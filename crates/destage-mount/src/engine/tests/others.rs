@@ -1,5 +1,6 @@
 //! What others do at the origin beneath changes that are on their way, and what the origin says while they land.
 
+use super::origin::Death;
 use super::suspicions::{make, write};
 use super::world::World;
 use crate::ask::{Answered, Ask, Kind, Make, SetAttr};
@@ -201,6 +202,8 @@ fn what_is_written_over_or_deleted_does_not_count_as_dirty() {
     world.sure(Ask::SetAttr { ino: new, set });
     assert!((10_000..12_000).contains(&dirty(&world)), "cut off: {}", dirty(&world));
     world.sure(Ask::Unlink { dir: root, name: name("old") });
+    assert!(dirty(&world) > 10_000, "somebody may be about to open it: {}", dirty(&world));
+    world.sure(Ask::Forget { ino: old, count: 1 });
     assert!(dirty(&world) < 2_000, "deleted: {}", dirty(&world));
     // One that the origin has never seen.
     let ino = make(&mut world, root, "short", Make::File);
@@ -211,4 +214,125 @@ fn what_is_written_over_or_deleted_does_not_count_as_dirty() {
     assert!(dirty(&world) < 4_000, "made and deleted: {}", dirty(&world));
     assert!(world.drain());
     assert_eq!(dirty(&world), 0);
+}
+
+/// Others change a file while a batch changes only its mode, and it is written to here meanwhile. A start after a crash finds that out
+/// as the run before would have.
+#[test]
+fn a_start_does_not_take_a_file_that_others_have_changed_for_an_empty_one() {
+    let mut met = 0;
+    for seed in 0..20 {
+        let mut world = World::new(seed, FrontControls::default());
+        let root = world.root();
+        let ino = make(&mut world, root, "file", Make::File);
+        world.sure(write(ino, 0, b"content", false));
+        assert!(world.drain());
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        world.sure(Ask::SetAttr { ino, set });
+        world.origin.fail_after(1);
+        let now = world.now;
+        world.front.as_mut().unwrap().hurry(now);
+        let errors = |world: &World| world.front.as_ref().unwrap().counted.origin_errors;
+        let go_on = |world: &mut World| {
+            if !world.work() {
+                world.pass(Span::from_millis(10));
+            }
+        };
+        while errors(&world) == 0 {
+            go_on(&mut world);
+        }
+        let (key, before) = world.origin.lookup(&world.origin.root(), b"file").unwrap();
+        world.origin.write(&key, before.size, b", and theirs").unwrap();
+        let written = world.front.as_ref().unwrap().counted.files_written;
+        while world.origin.stat(&key).unwrap().mode != 0o600 {
+            go_on(&mut world);
+        }
+        // It has been carried out, and has not landed.
+        world.sure(write(ino, 0, b"C", false));
+        while world.front.as_ref().unwrap().counted.files_written == written {
+            go_on(&mut world);
+        }
+        world.sure(Ask::Fsync { ino });
+        let conflicts = |world: &World| world.front.as_ref().unwrap().counted.conflicts;
+        met += u64::from(conflicts(&world) == 0);
+        world.crash(Death::Process);
+        assert!(world.start());
+        assert_eq!(world.view()["/file"].2[1..7], b"content"[1..], "seed {seed}");
+        assert!(world.drain());
+        let there = world.origin.tree();
+        assert_eq!(there["/file"].2, b"content, and theirs", "seed {seed}");
+        assert_eq!(conflicts(&world), 1, "seed {seed}");
+    }
+    assert!(met > 5, "it had not been found out before the crash in {met} of 20 cases");
+}
+
+/// Whoever has found a file is about to open it when another one deletes it.
+#[test]
+fn a_file_that_is_deleted_between_a_lookup_and_an_open_has_its_content() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let ino = make(&mut world, root, "file", Make::File);
+    assert!(world.drain());
+    world.sure(write(ino, 0, b"content", false));
+    world.sure(Ask::Unlink { dir: root, name: name("file") });
+    let Answered::Opened(opened) = world.sure(Ask::Open { ino, flags: libc::O_RDWR }) else {
+        panic!("it is opened")
+    };
+    let read = || Ask::Read { ino, offset: 0, len: 100, mapped: false };
+    assert_eq!(world.sure(read()), Answered::Data(b"content".to_vec()));
+    assert!(world.drain());
+    assert_eq!(world.sure(read()), Answered::Data(b"content".to_vec()));
+    world.sure(Ask::Release { ino, handle: opened.handle });
+}
+
+/// What is forgotten was clean: nothing that the origin said meanwhile is old for that.
+#[test]
+fn a_lookup_is_not_repeated_since_another_file_is_forgotten() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let [one, two] = ["one", "two"].map(|name| make(&mut world, root, name, Make::File));
+    world.sure(Ask::Forget { ino: one, count: 1 });
+    world.sure(Ask::Forget { ino: two, count: 1 });
+    assert!(world.drain());
+    let look = |at: &str| Ask::Lookup { dir: root, name: name(at) };
+    let slow = world.ask_slowly(look("two"));
+    world.sure(look("one"));
+    world.sure(Ask::Forget { ino: one, count: 1 });
+    let asked = world.questions(slow);
+    assert!(asked.is_empty(), "{asked:?}");
+}
+
+/// Who makes many files in a directory has it listed once, and not each name looked up.
+#[test]
+fn many_names_that_are_nobodys_are_found_out_about_by_one_listing() {
+    let mut world = World::new(1, FrontControls::default());
+    world.names_fresh = Span::from_secs(1);
+    let root = world.root();
+    let old = make(&mut world, root, "old", Make::File);
+    assert!(world.drain());
+    world.crash(Death::Process);
+    assert!(world.start());
+    let look = |at: &str| Ask::Lookup { dir: root, name: name(at) };
+    let is_list = |need: &Need| matches!(need, Need::List(..));
+    let is_absent = |world: &mut World, at: &str| world.ask(look(at)).unwrap().is_err();
+    assert!(is_absent(&mut world, "1") && is_absent(&mut world, "2"));
+    let slow = world.ask_slowly(look("3"));
+    assert!(is_list(&slow.first), "{:?}", slow.first);
+    assert!(world.questions(slow).is_empty());
+    let root_key = world.origin.root();
+    // What others do is not seen for a while, what is done here is, wherever it is.
+    world.origin.make(&root_key, b"4", &Make::File).unwrap();
+    assert!(is_absent(&mut world, "4"));
+    make(&mut world, root, "5", Make::File);
+    assert_eq!(world.look(root, &name("old")).ino, old);
+    world.sure(Ask::Unlink { dir: root, name: name("old") });
+    assert!(world.drain());
+    assert!(!is_absent(&mut world, "5"), "it is at the origin");
+    assert!(is_absent(&mut world, "old"), "it is gone");
+    let more = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    more.iter().for_each(|at| assert_ne!(make(&mut world, root, at, Make::File), 0));
+    assert!(world.drain());
+    assert!(more.iter().all(|at| !is_absent(&mut world, at)), "more than are remembered");
+    world.pass(Span::from_millis(1_001));
+    assert!(!is_absent(&mut world, "4"), "it is listed anew, or looked up");
 }

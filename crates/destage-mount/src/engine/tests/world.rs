@@ -83,6 +83,8 @@ pub(super) struct World {
     pub(super) names_made: u64,
     /// What is being made, and not answered.
     pub(super) making: Option<(Ino, Name, Kind)>,
+    /// How long listings of the origin count.
+    pub(super) names_fresh: Span,
     /// Where several hosts share the origin: what their tokens cover.
     pub(super) covers: Option<Arc<FakeCovers>>,
 }
@@ -148,6 +150,7 @@ impl World {
             outdated: Vec::new(),
             names_made: 0,
             making: None,
+            names_fresh: Span::ZERO,
             covers: None,
         };
         assert!(world.start(), "the first start meets no fault");
@@ -196,6 +199,7 @@ impl World {
         let settings = FrontSettings {
             controls: self.controls,
             fsync_origin_below: self.fsync_origin_below.clone(),
+            names_fresh: self.names_fresh,
             ..FrontSettings::default()
         };
         let policy = self.policy();
