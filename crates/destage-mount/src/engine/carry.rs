@@ -422,12 +422,7 @@ impl Carrier<'_> {
     fn look(&mut self, plan: &Plan) -> Result<()> {
         let of_content = self.landed.conflicts.iter().filter(|found| found.of_name.is_none());
         let lost: BTreeSet<Ino> = of_content.map(|conflict| conflict.ino).collect();
-        let touched: Vec<(Ino, &Key)> = plan
-            .touched
-            .iter()
-            .filter(|(ino, _)| !lost.contains(*ino))
-            .map(|(ino, key)| (*ino, key))
-            .collect();
+        let touched: Vec<(Ino, &Key)> = plan.touched.iter().map(|(ino, key)| (*ino, key)).collect();
         let origin = self.origin;
         let look = |files: &[(Ino, &Key)]| -> Result<Vec<(Ino, Base)>> {
             let mut bases = Vec::with_capacity(files.len());
@@ -450,7 +445,7 @@ impl Carrier<'_> {
             is_mtime && base.size == file.stat.size
         };
         let is_ours = |(ino, base): &(Ino, Base)| {
-            left_alone.get(ino).is_none_or(|file| is_as_left(file, base))
+            !lost.contains(ino) && left_alone.get(ino).is_none_or(|file| is_as_left(file, base))
         };
         let looked = if self.is_one_lane(touched.len()) {
             vec![look(&touched)]
@@ -458,7 +453,9 @@ impl Carrier<'_> {
             lanes::each(touched.chunks(touched.len().div_ceil(self.lanes)), look)
         };
         for bases in looked {
-            self.landed.bases.extend(bases?.into_iter().filter(is_ours));
+            let (ours, others): (Vec<_>, Vec<_>) = bases?.into_iter().partition(is_ours);
+            self.landed.bases.extend(ours);
+            self.landed.left.extend(others.into_iter().map(|(ino, _)| ino));
         }
         Ok(())
     }

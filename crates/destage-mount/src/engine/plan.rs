@@ -93,6 +93,8 @@ pub(crate) struct Freed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Landed {
     pub(crate) bases: Vec<(Ino, Base)>,
+    /// Files that are there, and that others have changed: what was known of them before stays known.
+    pub(crate) left: Vec<Ino>,
     pub(crate) conflicts: Vec<Conflict>,
 }
 

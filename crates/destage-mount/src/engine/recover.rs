@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 pub(crate) struct Scan {
     /// Everything up to there is at the origin.
     pub(crate) decided: Lsn,
-    bases: Vec<(Ino, Base)>,
+    /// What the origin held of files, and in which group that is said.
+    bases: Vec<(Ino, (Base, Lsn))>,
     absorbed: Vec<Life>,
     /// What was said in front of the next checkpoint, up to which group.
     part: (u64, Vec<(Ino, Base)>, Vec<Life>),
@@ -33,7 +34,8 @@ struct Begun {
 
 impl Scan {
     /// The next group.
-    pub(crate) fn look(&mut self, records: Vec<Record>) {
+    pub(crate) fn look(&mut self, lsn: Lsn, records: Vec<Record>) {
+        let said = |(ino, base)| (ino, (base, lsn));
         for record in records {
             match record {
                 Record::Begin { epoch, .. } => {
@@ -54,11 +56,11 @@ impl Scan {
                     self.decided = self.decided.max(Lsn(upto));
                     let (part_upto, more_bases, more_absorbed) = std::mem::take(&mut self.part);
                     if part_upto == upto {
-                        self.bases.extend(more_bases);
+                        self.bases.extend(more_bases.into_iter().map(said));
                         absorbed.extend(more_absorbed);
                     }
                     // Of files that no later batch concerned, an earlier one says how they are.
-                    self.bases.extend(bases);
+                    self.bases.extend(bases.into_iter().map(said));
                     self.absorbed = absorbed;
                     self.begun.retain(|begun| begun.upto > Lsn(upto));
                 }

@@ -7,7 +7,7 @@ use super::held::Freed;
 use super::lives::{Life, Lives};
 use super::needs::Staged;
 use super::node::{Content, Node};
-use super::plan::Plan;
+use super::plan::Landed;
 use super::record::{Base, NameChange, Record};
 use super::settling::Settling;
 use crate::ask::{Ino, Kind, Listed, Name, Stat};
@@ -36,8 +36,8 @@ pub(crate) struct Tree {
     pub(super) doubt: Option<Doubt>,
     /// Files that such an attempt may have written.
     pub(super) written_in_part: BTreeSet<Ino>,
-    /// What the origin held of files when a start found them.
-    pub(super) bases: HashMap<Ino, Base>,
+    /// What the origin held of files as a start finds it said, and in which group.
+    pub(super) bases: HashMap<Ino, (Base, Lsn)>,
     /// The origin holds no longer file.
     pub(crate) file_bytes_max: u64,
     /// Files that the origin has as they are, although the last change of them is not decided yet.
@@ -201,17 +201,17 @@ impl Tree {
 
     /// What the origin holds of the files of a batch that has landed, and of those of earlier ones for which the journal's groups
     /// do not say so: the records of earlier batches go before the groups of the files that these took along.
-    pub(crate) fn bases_behind(&mut self, plan: &Plan, landed: &[(Ino, Base)]) -> Vec<(Ino, Base)> {
+    pub(crate) fn bases_behind(&mut self, landed: &Landed) -> Vec<(Ino, Base)> {
         let nodes = &self.nodes;
         let base = |ino: &Ino| nodes.get(ino).and_then(|node| node.base);
         // Of those of which the batch says nothing, since others have changed them, what was known before is to be known to a
         // start as well: it would take them for files of which the origin has nothing.
-        self.early.extend(plan.touched.keys());
+        self.early.extend(&landed.left);
         self.early.retain(|ino| base(ino).is_some());
-        let now: BTreeSet<Ino> = landed.iter().map(|(ino, _)| *ino).collect();
+        let now: BTreeSet<Ino> = landed.bases.iter().map(|(ino, _)| *ino).collect();
         let before = self.early.difference(&now);
         let before = before.filter_map(|&ino| Some((ino, base(&ino)?)));
-        let bases = landed.iter().copied().chain(before).collect();
+        let bases = landed.bases.iter().copied().chain(before).collect();
         self.early.extend(now.into_iter().filter(|ino| base(ino).is_some()));
         bases
     }
@@ -227,7 +227,7 @@ impl Tree {
                     if self.node(key.ino).is_some_and(|node| node.key != *key) {
                         self.end_absorbed(key.ino, lsn);
                     }
-                    let base = self.bases.get(&key.ino).copied();
+                    let base = self.bases.get(&key.ino).map(|&(base, _)| base);
                     let node = self.learn(key, *kind);
                     // Until a group says otherwise, it is as the last batch of an earlier run left it.
                     if node.last == Lsn::ZERO && node.base.is_none() && base.is_some() {
@@ -278,6 +278,9 @@ impl Tree {
     }
 
     fn set_stat(&mut self, lsn: Lsn, stat: &Stat, base: Option<Base>) {
+        // A batch that an earlier run carried out may have taken this group along: then what that has found is newer.
+        let later = self.bases.get(&stat.ino).filter(|(_, said)| *said > lsn);
+        let base = base.map(|base| later.map_or(base, |&(later, _)| later));
         let node = self.changed(stat.ino, lsn);
         let of_base = |base: Option<Base>| base.map(|base| base.mtime);
         let known = node.stat.map(|stat| stat.mtime);
@@ -304,6 +307,8 @@ impl Tree {
             self.staged_max = self.staged_max.max(*staged);
             let node = self.changed(*ino, lsn);
             node.staged = Some((*staged, lsn));
+            // What is known of its number may be of an earlier file.
+            (node.base, node.content.limit) = (None, 0);
             node.names.is_complete = make.kind() == Kind::Dir;
         }
         for (dir, name, whose) in change.after().into_iter().flatten() {

@@ -51,7 +51,7 @@ pub fn check(journal: &Path) -> Result<Checked, ServeError> {
             })?;
             found.groups += 1;
             groups.push((record.lsn, Sum::of(&read)));
-            scan.look(read);
+            scan.look(destage_core::Lsn(record.lsn), read);
             shown(records.progress());
         }
         Ok::<_, ServeError>(())

@@ -135,7 +135,7 @@ fn recover(
     progress::of_segments("looking through the journal", |shown| {
         while let Some(record) = records.advance()? {
             newest = newest.max(Time(record.stamp_ns));
-            scan.look(read(record.payload, record.lsn)?);
+            scan.look(Lsn(record.lsn), read(record.payload, record.lsn)?);
             shown(records.progress());
         }
         Ok::<_, ServeError>(())

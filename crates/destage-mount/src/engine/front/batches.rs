@@ -117,7 +117,7 @@ impl Front {
             let out = if is_file { &mut self.out.unchanged } else { &mut self.out.unused };
             out.push(staged);
         }
-        let bases = self.tree.bases_behind(plan, &landed.bases);
+        let bases = self.tree.bases_behind(landed);
         let mut records = vec![self.checkpoint(plan.upto, bases)];
         for conflict in &landed.conflicts {
             if records.len() > CONFLICTS_MAX {

@@ -6,8 +6,11 @@ use super::world::World;
 use crate::ask::{Answered, Ask, Kind, Make, SetAttr};
 use crate::engine::front::FrontControls;
 use crate::engine::needs::Need;
+use crate::engine::record::Base;
+use crate::engine::tree::Tree;
+use crate::engine::{Record, Scan};
 use crate::origin::Origin;
-use destage_core::Span;
+use destage_core::{Lsn, Span};
 use destage_engine::Drive;
 
 fn name(name: &str) -> crate::ask::Name {
@@ -335,4 +338,29 @@ fn many_names_that_are_nobodys_are_found_out_about_by_one_listing() {
     assert!(more.iter().all(|at| !is_absent(&mut world, at)), "more than are remembered");
     world.pass(Span::from_millis(1_001));
     assert!(!is_absent(&mut world, "4"), "it is listed anew, or looked up");
+}
+
+/// A batch may take a group along that is not decided by it. After a crash the group says what the origin held before that batch, and
+/// the batch's own word is newer.
+#[test]
+fn what_a_batch_has_found_is_not_undone_by_a_group_that_it_took_along() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let ino = make(&mut world, root, "file", Make::File);
+    assert!(world.drain());
+    let (key, stat) = world.origin.lookup(&world.origin.root(), b"file").unwrap();
+    let base = |size| Base { size, ..Base::of(&stat) };
+    for (lsn, known) in [(5, base(40)), (15, base(37))] {
+        let mut scan = Scan::default();
+        scan.look(
+            Lsn(10),
+            vec![Record::Ckpt { upto: 3, bases: vec![(ino, base(40))], absorbed: Vec::new() }],
+        );
+        let mut tree = Tree::new(world.origin.root());
+        scan.prepare(&mut tree, false);
+        let file = Record::File { key: key.clone(), kind: Kind::File };
+        tree.apply(Lsn(lsn), &[file, Record::Meta { stat, base: Some(base(37)) }]);
+        let node = tree.node(ino).unwrap();
+        assert_eq!((node.base, node.content.limit), (Some(known), known.size), "group {lsn}");
+    }
 }

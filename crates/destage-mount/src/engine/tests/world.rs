@@ -193,7 +193,8 @@ impl World {
         let mut scan = Scan::default();
         let mut records = journal.read(1, last);
         while let Some(record) = records.advance().ok()? {
-            scan.look(read_group(record.payload).expect("what was written can be read"));
+            let found = read_group(record.payload).expect("what was written can be read");
+            scan.look(Lsn(record.lsn), found);
         }
         let mut records = journal.read(scan.decided.0 + 1, last);
         let settings = FrontSettings {
