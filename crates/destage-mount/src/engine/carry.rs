@@ -455,7 +455,7 @@ impl Carrier<'_> {
         for bases in looked {
             let (ours, others): (Vec<_>, Vec<_>) = bases?.into_iter().partition(is_ours);
             self.landed.bases.extend(ours);
-            self.landed.left.extend(others.into_iter().map(|(ino, _)| ino));
+            self.landed.left.extend(others);
         }
         Ok(())
     }

@@ -74,6 +74,8 @@ pub(crate) struct Hints {
     stats: Vec<(Key, Stat, u64)>,
     names: Vec<(Ino, Name, Option<Key>, u64)>,
     list: Option<(Ino, Arc<[Listed]>, u64)>,
+    /// When the origin was asked for that.
+    listed_at: Time,
     pub(crate) staged: Option<Staged>,
     /// The same, with numbers that are still those of other files here.
     pub(crate) refused: Vec<Staged>,
@@ -109,7 +111,10 @@ impl Hints {
                 };
                 self.names.push((dir.ino, name.clone(), found, self.asked));
             }
-            Need::List(dir) => self.list = Some((dir.ino, origin.list(dir)?.into(), self.asked)),
+            Need::List(dir) => {
+                self.list = Some((dir.ino, origin.list(dir)?.into(), self.asked));
+                self.listed_at = self.asked_at;
+            }
             Need::Stage(make) => {
                 self.refused.extend(self.staged.take());
                 self.staged = Some(stage.take(make)?);
@@ -160,9 +165,9 @@ impl Hints {
         list.map(|(_, list, asked)| (list, *asked)).ok_or_else(|| Need::List(dir.clone()))
     }
 
-    /// The directory whose names the origin has told of, those, and what had been settled here when it was asked.
-    pub(crate) fn listed(&self) -> Option<(Ino, &[Listed], u64)> {
-        self.list.as_ref().map(|(dir, list, asked)| (*dir, &**list, *asked))
+    /// The directory whose names the origin has told of, those, what had been settled here when it was asked, and when that was.
+    pub(crate) fn listed(&self) -> Option<(Ino, &[Listed], u64, Time)> {
+        self.list.as_ref().map(|(dir, list, asked)| (*dir, &**list, *asked, self.listed_at))
     }
 
     /// What a lookup has found out of a name, for [`Hints::recall`].

@@ -93,8 +93,9 @@ pub(crate) struct Freed {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Landed {
     pub(crate) bases: Vec<(Ino, Base)>,
-    /// Files that are there, and that others have changed: what was known of them before stays known.
-    pub(crate) left: Vec<Ino>,
+    /// Files that are there, and that others have changed: what was known of them before stays known. How they are now, for those
+    /// of which nothing was.
+    pub(crate) left: Vec<(Ino, Base)>,
     pub(crate) conflicts: Vec<Conflict>,
 }
 
@@ -291,13 +292,18 @@ impl Tree {
                 node.base = Some(base);
             }
         }
+        for &(ino, base) in &landed.left {
+            if let Some(node) = self.node_mut(ino).filter(|node| node.stat.is_some()) {
+                node.base.get_or_insert(base);
+            }
+        }
         let void: BTreeSet<Lsn> =
             landed.conflicts.iter().filter_map(|conflict| conflict.of_name).collect();
         let mut named = BTreeSet::new();
         while let Some((lsn, change)) = self.log.pop_front_if(|(lsn, _)| *lsn <= upto) {
             named.extend(change.dirs().into_iter().chain([change.ino()]));
             for (dir, name, _) in change.after().into_iter().flatten() {
-                self.settle_name(dir, name, upto, void.contains(&lsn));
+                self.settle_name(dir, name, lsn, void.contains(&lsn));
             }
             if let NameChange::Create { ino, .. } = change {
                 if let Some(life) = plan.absorbed.of(ino, lsn) {

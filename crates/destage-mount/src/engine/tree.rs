@@ -6,7 +6,7 @@ use super::extents::Content as Bytes;
 use super::held::Freed;
 use super::lives::{Life, Lives};
 use super::needs::Staged;
-use super::node::{Content, Node};
+use super::node::{Changed, Content, Node};
 use super::plan::Landed;
 use super::record::{Base, NameChange, Record};
 use super::settling::Settling;
@@ -160,6 +160,11 @@ impl Tree {
         self.settling.next()
     }
 
+    /// Whether a batch has taken along what groups up to there say, so that a start would bring it to the origin once more.
+    pub(super) fn has_taken_along(&self, upto: Lsn) -> bool {
+        self.ahead.iter().any(|&ino| self.node(ino).is_some_and(|node| node.last <= upto))
+    }
+
     /// When something of a file was settled last.
     pub(super) fn settled_of(&self, ino: Ino) -> u64 {
         self.node(ino).map_or_else(|| self.settling.dropped(), |node| node.settled)
@@ -206,7 +211,7 @@ impl Tree {
         let base = |ino: &Ino| nodes.get(ino).and_then(|node| node.base);
         // Of those of which the batch says nothing, since others have changed them, what was known before is to be known to a
         // start as well: it would take them for files of which the origin has nothing.
-        self.early.extend(&landed.left);
+        self.early.extend(landed.left.iter().map(|(ino, _)| *ino));
         self.early.retain(|ino| base(ino).is_some());
         let now: BTreeSet<Ino> = landed.bases.iter().map(|(ino, _)| *ino).collect();
         let before = self.early.difference(&now);
@@ -279,9 +284,16 @@ impl Tree {
 
     fn set_stat(&mut self, lsn: Lsn, stat: &Stat, base: Option<Base>) {
         // A batch that an earlier run carried out may have taken this group along: then what that has found is newer.
-        let later = self.bases.get(&stat.ino).filter(|(_, said)| *said > lsn);
-        let base = base.map(|base| later.map_or(base, |&(later, _)| later));
+        let later = self.bases.get(&stat.ino).filter(|(_, said)| *said > lsn).copied();
+        let base = base.map(|base| later.map_or(base, |(later, _)| later));
         let node = self.changed(stat.ino, lsn);
+        if base.is_some() && later.is_none() && node.stat.is_some() {
+            // It was clean then: what groups before this one say of it had come to the origin, as a batch had taken them along.
+            node.content.extents.forget_all();
+            node.xattrs.clear();
+            (node.stat, node.changed) = (None, Changed::default());
+            node.changed.note(lsn);
+        }
         let of_base = |base: Option<Base>| base.map(|base| base.mtime);
         let known = node.stat.map(|stat| stat.mtime);
         let before = known.or_else(|| of_base(base)).or_else(|| of_base(node.base));
@@ -335,19 +347,20 @@ impl Tree {
 
     /// The origin has a change of names, or the change is void: what it said of a name is not needed any more, if
     /// nothing said since does.
-    pub(super) fn settle_name(&mut self, dir: Ino, name: &Name, upto: Lsn, is_void: bool) {
+    pub(super) fn settle_name(&mut self, dir: Ino, name: &Name, lsn: Lsn, is_void: bool) {
         let Some(node) = self.nodes.get_mut(&dir) else { return };
-        let Some(&(whose, lsn)) = node.names.known.get(name) else { return };
-        if lsn > upto || (node.names.is_complete && whose.is_some() && !is_void) {
+        if is_void {
+            // Whose it is the origin has to say.
+            (node.names.is_complete, node.settled) = (false, self.settling.now());
+            self.settling.forget_names();
+        }
+        let Some(&(whose, last)) = node.names.known.get(name) else { return };
+        if last != lsn || (node.names.is_complete && whose.is_some()) {
             return;
         }
         node.names.known.remove(name);
         node.settled = self.settling.now();
-        if is_void {
-            node.names.is_complete = false;
-            // Whose it is the origin has to say.
-            self.settling.forget_names();
-        } else {
+        if !is_void {
             self.note_settled(dir, name.clone(), whose);
         }
         self.unname(whose);

@@ -53,8 +53,10 @@ impl Views {
 
     /// What the origin has told for a request.
     pub(super) fn learn(&mut self, hints: &Hints) {
-        let Some((dir, list, settled)) = hints.listed() else { return };
-        let at = hints.asked_at;
+        let Some((dir, list, settled, at)) = hints.listed() else { return };
+        if self.views.get(&dir).is_some_and(|view| view.at >= at) {
+            return;
+        }
         if self.views.len() >= VIEWS_MAX {
             let fresh = self.fresh;
             self.views.retain(|_, view| at.0.saturating_sub(view.at.0) <= fresh.0);

@@ -291,7 +291,8 @@ impl Origin for LocalOrigin {
                 // Gone meanwhile, or of another file system.
                 FileType::Unknown => match self.lookup(dir, name) {
                     Ok((_, stat)) => stat.kind,
-                    Err(_) => continue,
+                    Err(Errno::NOENT | Errno::STALE | Errno::XDEV) => continue,
+                    Err(error) => return Err(error),
                 },
             };
             found.push(Listed { name: name.into(), ino: entry.ino(), kind });

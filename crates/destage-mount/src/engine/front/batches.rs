@@ -157,11 +157,12 @@ impl Front {
         Record::Ckpt { upto, bases, absorbed }
     }
 
-    /// Where several hosts share the origin, the journal says of every change made under a token that it is at the origin: else
-    /// a start would bring it there once more, although others may have had the token meanwhile.
+    /// The journal says of what a batch has taken along that it is at the origin, and of every change made under a token where
+    /// several hosts share the origin: else a start would bring it there once more, although others may have changed it since.
     fn say_decided(&mut self, upto: Lsn) {
         let said = self.batches.checkpoint.map_or(self.checkpointed, |(_, upto)| upto);
-        if self.covers.is_none() || self.tree.covered_newest() <= said || upto <= said {
+        let is_covered = self.covers.is_some() && self.tree.covered_newest() > said;
+        if upto <= said || !(is_covered || self.tree.has_taken_along(upto)) {
             return;
         }
         let bases = self.tree.bases_known();

@@ -364,3 +364,60 @@ fn what_a_batch_has_found_is_not_undone_by_a_group_that_it_took_along() {
         assert_eq!((node.base, node.content.limit), (Some(known), known.size), "group {lsn}");
     }
 }
+
+/// > What others have changed at the origin since it was last known equal is never overwritten.
+///
+/// A batch takes content along of groups that are not due. A mount that has ended, or died, does not bring it there once more over
+/// what others have written since.
+#[test]
+fn what_a_batch_took_along_is_not_brought_again_over_what_others_wrote_since() {
+    let mut met = 0;
+    for (seed, is_changed) in (0..60).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut world = World::new(seed, FrontControls::default());
+        let root = world.root();
+        let ino = make(&mut world, root, "file", Make::File);
+        assert!(world.drain());
+        world.sure(Ask::Link { ino, dir: root, name: name("more") });
+        world.sure(write(ino, 0, b"ours", false));
+        assert!(world.drain());
+        let (key, _) = world.origin.lookup(&world.origin.root(), b"file").unwrap();
+        world.origin.write(&key, 0, b"theirs").unwrap();
+        if is_changed {
+            world.sure(write(ino, 6, b"!", false));
+        }
+        world.sure(Ask::Fsync { ino: root });
+        world.crash(Death::Process);
+        assert!(world.start());
+        let wanted = if is_changed { &b"theirs!"[..] } else { b"theirs" };
+        assert_eq!(world.view()["/file"].2, wanted, "seed {seed}");
+        assert!(world.drain());
+        assert_eq!(world.origin.tree()["/more"].2, wanted, "seed {seed}");
+        let front = world.front.as_ref().unwrap();
+        assert_eq!(front.counted.conflicts, 0, "seed {seed}");
+        met += front.counted.recovered_groups;
+    }
+    assert!(met > 0, "a start has found something");
+}
+
+/// The same of a group that says that the file was clean, where the journal says nothing else of that.
+#[test]
+fn a_group_that_found_a_file_clean_ends_what_groups_before_it_say() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let ino = make(&mut world, root, "file", Make::File);
+    assert!(world.drain());
+    let (key, stat) = world.origin.lookup(&world.origin.root(), b"file").unwrap();
+    let file = || Record::File { key: key.clone(), kind: Kind::File };
+    let group = |size, offset, bytes: &[u8]| {
+        let stat = crate::ask::Stat { size, ..stat };
+        let base = Base { size: offset, ..Base::of(&stat) };
+        let data = Record::Data { ino, offset, bytes: bytes.into() };
+        [file(), Record::Meta { stat, base: Some(base) }, data]
+    };
+    let mut tree = Tree::new(world.origin.root());
+    tree.apply(Lsn(5), &group(4, 0, b"ours"));
+    tree.apply(Lsn(20), &group(7, 6, b"!"));
+    let content = &tree.node(ino).unwrap().content;
+    let ranges: Vec<_> = content.extents.all().map(|(at, len, _)| (at, len)).collect();
+    assert_eq!((ranges, content.limit), (vec![(6, 1)], 6));
+}
