@@ -227,10 +227,11 @@ fn a_start_does_not_take_a_file_that_others_have_changed_for_an_empty_one() {
     for seed in 0..20 {
         let mut world = World::new(seed, FrontControls::default());
         let root = world.root();
-        let ino = make(&mut world, root, "file", Make::File);
-        world.sure(write(ino, 0, b"content", false));
-        assert!(world.drain());
-        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        // The journal says nothing of it yet.
+        let (key, _) = world.origin.make(&world.origin.root(), b"file", &Make::File).unwrap();
+        world.origin.write(&key, 0, b"content").unwrap();
+        let ino = world.look(root, &name("file")).ino;
+        let set = SetAttr { mode: Some(0o640), ..SetAttr::default() };
         world.sure(Ask::SetAttr { ino, set });
         world.origin.fail_after(1);
         let now = world.now;
@@ -244,10 +245,9 @@ fn a_start_does_not_take_a_file_that_others_have_changed_for_an_empty_one() {
         while errors(&world) == 0 {
             go_on(&mut world);
         }
-        let (key, before) = world.origin.lookup(&world.origin.root(), b"file").unwrap();
-        world.origin.write(&key, before.size, b", and theirs").unwrap();
+        world.origin.write(&key, 7, b", and theirs").unwrap();
         let written = world.front.as_ref().unwrap().counted.files_written;
-        while world.origin.stat(&key).unwrap().mode != 0o600 {
+        while world.origin.stat(&key).unwrap().mode != 0o640 {
             go_on(&mut world);
         }
         // It has been carried out, and has not landed.
@@ -256,6 +256,10 @@ fn a_start_does_not_take_a_file_that_others_have_changed_for_an_empty_one() {
             go_on(&mut world);
         }
         world.sure(Ask::Fsync { ino });
+        if world.front.as_ref().unwrap().tree.may_be_written(ino) {
+            // The next batch is under way: a further attempt at that looks at no base.
+            continue;
+        }
         let conflicts = |world: &World| world.front.as_ref().unwrap().counted.conflicts;
         met += u64::from(conflicts(&world) == 0);
         world.crash(Death::Process);
