@@ -25,6 +25,9 @@ fn listed(answered: Answered) -> Vec<String> {
     names
 }
 
+/// > Files are told apart by their handles: a file of others is never deleted, renamed or replaced for the one that had its
+/// > number.
+///
 /// Others delete a file that has changes of names on their way, and the origin gives its number to one that they make under a name
 /// of it: that is not the file that is deleted, moved or replaced here.
 #[test]
