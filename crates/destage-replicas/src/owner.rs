@@ -247,7 +247,7 @@ impl Owner {
     pub fn use_servers(&mut self, now: Time, servers: Vec<Address>) -> Result<(), &'static str> {
         self.now = self.now.max(now);
         let Some(config) = self.config.clone().filter(|_| self.stage == Stage::Open) else {
-            return Err("the log is not open");
+            return Err("the log is being opened: try again in a moment");
         };
         if self.wanted.is_some() && adopt::addresses(&config.now) == servers {
             self.wanted = None;
