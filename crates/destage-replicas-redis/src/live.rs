@@ -339,7 +339,8 @@ impl Replicas {
         change: impl FnOnce(&mut Vec<Address>) -> Result<(), String>,
     ) -> Result<(), String> {
         self.shared.tell(|owner, now| {
-            let config = owner.config().cloned().ok_or("the log is being opened: try again in a moment")?;
+            let config =
+                owner.config().cloned().ok_or("the log is being opened: try again in a moment")?;
             let members = || config.now.members.iter().map(|m| m.address.clone()).collect();
             let mut servers = owner.wanted_servers().map_or_else(members, <[Address]>::to_vec);
             change(&mut servers)?;

@@ -54,6 +54,10 @@ impl Views {
     /// What the origin has told for a request.
     pub(super) fn learn(&mut self, hints: &Hints) {
         let Some((dir, list, settled, at)) = hints.listed() else { return };
+        // Nobody asks for it where nothing may go unseen.
+        if self.fresh == Span::ZERO {
+            return;
+        }
         if self.views.get(&dir).is_some_and(|view| view.at >= at) {
             return;
         }
