@@ -323,6 +323,7 @@ pub enum Ask {
         ino: Ino,
         flags: i32,
     },
+    /// `mapped`: into the kernel's page cache.
     Read {
         ino: Ino,
         offset: u64,

@@ -22,6 +22,17 @@ pub(crate) trait Covers: Send + Sync {
 }
 
 impl Tree {
+    /// Whether the kernel may change what is read here without a word: it stores through the pages of a file that somebody
+    /// may write, whoever has read them. An open drops pages that were there before.
+    pub(crate) fn is_stored_to(&self, ask: &Ask) -> bool {
+        match ask {
+            Ask::Read { ino, mapped: true, .. } => {
+                self.node(*ino).is_some_and(|node| node.writers > 0)
+            }
+            _ => false,
+        }
+    }
+
     /// What a request needs, as far as it is known which files it concerns: names may have to be looked up first.
     pub(crate) fn tokens_for(&self, ask: &Ask, hints: &Hints) -> BTreeSet<Need> {
         let mut needs = Needs { tree: self, hints, found: BTreeSet::new() };
@@ -30,10 +41,8 @@ impl Tree {
                 needs.file(*dir, Mode::Read);
                 needs.child(*dir, name, Mode::Read);
             }
-            Ask::Read { ino, mapped, .. } => {
-                // What is read may be a page, and through a page of a file that somebody may write the kernel stores without a
-                // word, whoever has read it. An open drops pages that were there before.
-                let is_stored_to = *mapped || self.node(*ino).is_some_and(|node| node.writers > 0);
+            Ask::Read { ino, .. } => {
+                let is_stored_to = self.is_stored_to(ask);
                 needs.file(*ino, if is_stored_to { Mode::Exclusive } else { Mode::Read });
             }
             Ask::Open { ino, flags } => {

@@ -315,11 +315,12 @@ impl Filesystem for Kernel {
         _: FileHandle,
         offset: u64,
         size: u32,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
+        _: OpenFlags,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mapped = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
+        // The kernel names an owner where it hands the bytes to somebody who reads, and none where it fills pages.
+        let mapped = owner.is_none();
         self.ask(request, Ask::Read { ino: self.ino(ino), offset, len: size, mapped }, reply);
     }
 

@@ -142,7 +142,7 @@ impl Shared {
         let list = needs.iter().cloned().collect();
         pending.ticket = Some(Ticket { needs, ask: ask.clone() });
         let paged = match pending.ask {
-            Ask::Read { ino, .. } | Ask::Write { ino, mapped: true, .. } => Some(ino),
+            Ask::Read { ino, mapped: true, .. } | Ask::Write { ino, mapped: true, .. } => Some(ino),
             _ => None,
         };
         let slot: Slot = Arc::new(Mutex::new(Some(pending)));

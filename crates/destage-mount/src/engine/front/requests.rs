@@ -223,8 +223,7 @@ impl Front {
                 self.answered(pending, Ok(answered))
             }
             Reply::Read(key, range) => {
-                let is_stored_to = self.tree.node(key.ino).is_some_and(|node| node.writers > 0);
-                if is_stored_to || matches!(pending.ask, Ask::Read { mapped: true, .. }) {
+                if self.tree.is_stored_to(&pending.ask) {
                     self.mapped.insert(key.ino);
                 }
                 let Some(node) = self.tree.node(key.ino) else {
