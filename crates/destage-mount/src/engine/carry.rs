@@ -10,9 +10,12 @@
 //!
 //! A crash between any two of these is followed by all of it once more; each step finds out whether it has been done.
 
+mod at_work;
 mod content;
 mod doubt;
 mod kept;
+
+pub(crate) use at_work::AtWork;
 
 use super::needs::staged_name;
 use super::plan::{FileWork, Landed, NameWork, Plan};
@@ -20,6 +23,7 @@ use super::record::{Base, NameChange};
 use crate::ask::{Errno, Ino, Kind};
 use crate::lanes;
 use crate::origin::{Attributes, Key, Origin, Result};
+use destage_core::Time;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +34,8 @@ pub(crate) struct OwnFolders {
     pub(crate) pools: Vec<Key>,
     /// What could not be written since others had changed the origin.
     pub(crate) conflicts: Key,
+    /// The file that says when this mount last changed files.
+    pub(crate) at_work: Key,
 }
 
 impl OwnFolders {
@@ -73,6 +79,8 @@ pub(crate) struct Controls {
     pub(crate) trusts_journal: bool,
     /// Changes of names that others may have changed are taken for others.
     pub(crate) guesses_lost: bool,
+    /// Whatever an attempt may have changed is taken for its work, whenever it has changed.
+    pub(crate) no_traces: bool,
 }
 
 /// Carries a batch out, with so many files at a time.
@@ -85,6 +93,8 @@ pub(crate) fn carry_out(
     plan: &Plan,
     controls: Controls,
     lanes: usize,
+    at_work: &AtWork,
+    clock: &(dyn Fn() -> Time + Sync),
 ) -> Result<Landed> {
     let mut carrier = Carrier {
         origin,
@@ -94,7 +104,13 @@ pub(crate) fn carry_out(
         controls,
         lanes,
         second_steps: Vec::new(),
+        at_work,
+        clock,
     };
+    let others = if controls.no_traces { Vec::new() } else { carrier.changed_since(plan)? };
+    if !others.is_empty() {
+        return Ok(Landed { others, ..Landed::default() });
+    }
     if controls.names_first {
         carrier.names(plan)?;
         carrier.files(plan)?;
@@ -115,6 +131,8 @@ struct Carrier<'a> {
     lanes: usize,
     /// New files that have their names, and still those under which they were made in advance, by their numbers.
     second_steps: Vec<(u64, Key)>,
+    at_work: &'a AtWork,
+    clock: &'a (dyn Fn() -> Time + Sync),
 }
 
 impl Carrier<'_> {
@@ -154,6 +172,10 @@ impl Carrier<'_> {
     /// Brings a file; false if it is not to be touched.
     fn file(&mut self, file: &FileWork) -> Result<bool> {
         let key = &file.key;
+        if file.is_others {
+            self.keep(file, CHANGED)?;
+            return Ok(false);
+        }
         if file.is_lost && !self.is_only_here(file)? {
             self.keep(file, kept::LOST)?;
             return Ok(false);
@@ -170,7 +192,7 @@ impl Carrier<'_> {
         };
         let is_other = file.base.is_some_and(|base| !base.is_of(&found, self.is_shared));
         if is_other && file.stat.kind == Kind::File && !self.controls.no_base {
-            self.keep(file, "others have changed it at the origin meanwhile")?;
+            self.keep(file, CHANGED)?;
             return Ok(false);
         }
         if file.base.is_some_and(|base| !is_other && base.mtime != found.mtime) {
@@ -179,6 +201,7 @@ impl Carrier<'_> {
                 "the origin has set anew when this file was changed, and nothing else, as after an eviction: that is no conflict"
             );
         }
+        self.is_at_work()?;
         if file.has_content {
             self.content(key, found.size, file)?;
         }
@@ -226,9 +249,11 @@ impl Carrier<'_> {
         let done = self.done_before(&plan.in_doubt)?;
         let last_done = done.checked_sub(1).map(|last| &plan.in_doubt[last]);
         if let Some(last) = last_done.filter(|last| !self.is_lost(last)) {
+            self.is_at_work()?;
             self.end_rename(last)?;
         }
         for work in &plan.names {
+            self.is_at_work()?;
             if last_done.is_some_and(|last| work.lsn <= last.lsn) && !self.is_lost(work) {
                 self.end_create(work)?;
                 continue;
@@ -382,6 +407,7 @@ impl Carrier<'_> {
         let numbers: Vec<u64> = files.keys().copied().collect();
         let taken = self.own.in_lanes(self.lanes, &numbers, |numbers| -> Result<()> {
             for &number in numbers {
+                self.is_at_work()?;
                 let (pool, name) = (self.own.pool(number), staged_name(number));
                 match self.origin.unlink(pool, &name) {
                     // An earlier attempt has, or its client has forgotten the name, since another one of the file was replaced.
@@ -486,6 +512,7 @@ fn is_lasting(error: Errno) -> bool {
     )
 }
 
+const CHANGED: &str = "others have changed it at the origin meanwhile";
 const REFUSED: &str = "the origin refuses it, and would again";
 /// Files from which on several are brought at a time.
 const LANE_FILES_MIN: usize = 16;

@@ -22,7 +22,7 @@ mod tree;
 mod views;
 
 pub(crate) use below::Below;
-pub(crate) use carry::{OwnFolders, carry_out};
+pub(crate) use carry::{AtWork, OwnFolders, carry_out};
 pub(crate) use covers::{Covers, root_of};
 pub(crate) use extents::Fragment;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted, Ticket};

@@ -55,6 +55,10 @@ pub(crate) struct FileWork {
     pub(crate) is_named: bool,
     /// An earlier attempt may have brought it.
     pub(crate) is_brought: bool,
+    /// What the origin held before that, where that is known.
+    pub(crate) tried: Option<Base>,
+    /// Others have changed it since: it is kept aside.
+    pub(crate) is_others: bool,
     /// What is behind this place at the origin is not the file's any more.
     pub(crate) limit: u64,
     pub(crate) writes: Vec<(u64, u64, Content)>,
@@ -97,6 +101,8 @@ pub(crate) struct Landed {
     /// of which nothing was.
     pub(crate) left: Vec<(Ino, Base)>,
     pub(crate) conflicts: Vec<Conflict>,
+    /// Others have changed these files since an earlier attempt may have: nothing was done, for the journal is to say so first.
+    pub(crate) others: Vec<Ino>,
 }
 
 /// What could not be written since others had changed the origin.
@@ -219,6 +225,8 @@ impl Tree {
             has_mtime: is_all_ours || parts.has_mtime || parts.has_content,
             is_named: node.staged.is_none() || is_brought,
             is_brought,
+            tried: node.base.filter(|_| is_brought),
+            is_others: self.others.contains(&ino),
             limit: node.content.limit,
             writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
             xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),
@@ -317,8 +325,10 @@ impl Tree {
         if self.doubt.is_none() {
             // Nothing that was begun has not ended.
             self.written_in_part.clear();
+            self.others.clear();
         } else {
             self.written_in_part.retain(|ino| !plan.touched.contains_key(ino));
+            self.others.retain(|ino| !plan.touched.contains_key(ino));
         }
         self.clean(plan, named)
     }

@@ -41,6 +41,8 @@ pub(crate) enum Record {
     Ckpt { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Life> },
     /// More of the same, in front of the next checkpoint with this group: one would not fit into the journal.
     Part { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Life> },
+    /// Others have changed these files since an attempt at a batch up to this group may have: that is not to be written over.
+    Others { upto: u64, files: Vec<Ino> },
     /// What could not be written since others had changed the origin, and where it is kept.
     Conflict { number: u64, ino: Ino, reason: String },
     /// Where several hosts share the origin: the token under which a file of this group was changed, by the handle of its
@@ -57,6 +59,7 @@ impl Record {
                 | Self::Intent { .. }
                 | Self::Ckpt { .. }
                 | Self::Part { .. }
+                | Self::Others { .. }
                 | Self::Conflict { .. }
                 | Self::Cover { .. }
         )
@@ -213,6 +216,7 @@ pub(crate) fn read_group(bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
             | Record::Intent { .. }
             | Record::Ckpt { .. }
             | Record::Part { .. }
+            | Record::Others { .. }
             | Record::Conflict { .. } => true,
         };
     }
@@ -233,7 +237,7 @@ fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
         bytes = rest.0;
         let mut body = Reader(body);
         let record = read(kind, &mut body).ok_or(match kind {
-            BEGIN..=PART => Unreadable::Broken,
+            BEGIN..=OTHERS => Unreadable::Broken,
             _ => Unreadable::Unknown(kind),
         })?;
         if !body.0.is_empty() {
@@ -264,6 +268,7 @@ const COVER: u8 = 16;
 const INTENT: u8 = 17;
 const CKPT: u8 = 18;
 const PART: u8 = 19;
+const OTHERS: u8 = 20;
 
 fn kind_of(record: &Record) -> u8 {
     match record {
@@ -282,6 +287,7 @@ fn kind_of(record: &Record) -> u8 {
         Record::Intent { .. } => INTENT,
         Record::Ckpt { .. } => CKPT,
         Record::Part { .. } => PART,
+        Record::Others { .. } => OTHERS,
         Record::Conflict { .. } => CONFLICT,
         Record::Cover { .. } => COVER,
     }
@@ -335,6 +341,10 @@ fn body(record: &Record, out: &mut Vec<u8>) {
                 write_base(out, *base);
             }
             lives(out, absorbed);
+        }
+        Record::Others { upto, files } => {
+            u64s(out, [*upto]);
+            inos(out, files);
         }
         Record::Conflict { number, ino, reason } => {
             u64s(out, [*number, *ino]);
@@ -459,6 +469,7 @@ fn read(kind: u8, body: &mut Reader<'_>) -> Option<Record> {
                 _ => Record::Ckpt { upto, bases, absorbed },
             }
         }
+        OTHERS => Record::Others { upto: body.u64()?, files: body.inos()? },
         CONFLICT => Record::Conflict {
             number: body.u64()?,
             ino: body.u64()?,

@@ -19,6 +19,8 @@ pub(crate) struct Scan {
     part: (u64, Vec<(Ino, Base)>, Vec<Life>),
     /// Batches that had begun, and of which nothing says that they have ended.
     begun: Vec<Begun>,
+    /// Files of these that others have changed since, and up to which group the batches go.
+    others: Vec<(Lsn, Ino)>,
     /// How often this journal has been mounted.
     pub(crate) epoch: u64,
     /// Conflicts that are told of.
@@ -63,6 +65,10 @@ impl Scan {
                     self.bases.extend(bases.into_iter().map(said));
                     self.absorbed = absorbed;
                     self.begun.retain(|begun| begun.upto > Lsn(upto));
+                    self.others.retain(|(tried, _)| *tried > Lsn(upto));
+                }
+                Record::Others { upto, files } => {
+                    self.others.extend(files.into_iter().map(|ino| (Lsn(upto), ino)));
                 }
                 Record::Conflict { number, .. } => self.conflicts = self.conflicts.max(number),
                 _ => {}
@@ -85,6 +91,7 @@ impl Scan {
         });
         let files = self.begun.iter().flat_map(|begun| begun.files.iter().copied());
         tree.written_in_part.extend(files);
+        tree.others.extend(self.others.iter().map(|(_, ino)| *ino));
     }
 }
 

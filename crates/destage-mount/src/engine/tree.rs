@@ -36,6 +36,8 @@ pub(crate) struct Tree {
     pub(super) doubt: Option<Doubt>,
     /// Files that such an attempt may have written.
     pub(super) written_in_part: BTreeSet<Ino>,
+    /// Files that others have changed since.
+    pub(super) others: BTreeSet<Ino>,
     /// What the origin held of files as a start finds it said, and in which group.
     pub(super) bases: HashMap<Ino, (Base, Lsn)>,
     /// The origin holds no longer file.
@@ -89,6 +91,7 @@ impl Tree {
             staged_max: 0,
             doubt: None,
             written_in_part: BTreeSet::new(),
+            others: BTreeSet::new(),
             bases: HashMap::new(),
             file_bytes_max: i64::MAX as u64,
             ahead: BTreeSet::new(),
@@ -261,6 +264,7 @@ impl Tree {
                 | Record::Intent { .. }
                 | Record::Ckpt { .. }
                 | Record::Part { .. }
+                | Record::Others { .. }
                 | Record::Conflict { .. } => {}
                 Record::Cover { root, .. } => {
                     self.covered_upto.insert(root.clone(), lsn);

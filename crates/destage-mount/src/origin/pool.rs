@@ -385,8 +385,8 @@ mod tests {
         let origin: Arc<dyn Origin> = Arc::new(LocalOrigin::open(folder.path()).unwrap());
         let (first, _) = origin.make(&origin.root(), b"pool", &Make::Dir).unwrap();
         let (second, _) = origin.make(&first, b"part-1", &Make::Dir).unwrap();
-        let own =
-            OwnFolders { pools: vec![first.clone(), second.clone()], conflicts: origin.root() };
+        let pools = vec![first.clone(), second.clone()];
+        let own = OwnFolders { pools, conflicts: origin.root(), at_work: origin.root() };
         // As an earlier version leaves them: all in one folder.
         let made = |number: u64| origin.make(&first, &staged_name(number), &Make::File).unwrap().0;
         let (even, odd, twice, unused) = (made(4), made(5), made(7), made(9));

@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::{Event, Outbox};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Locking, Serve};
 use crate::engine::{
-    Fragment, Front, Hints, Need, Out, OwnFolders, Pending, Plan, Submitted, carry_out,
+    AtWork, Fragment, Front, Hints, Need, Out, OwnFolders, Pending, Plan, Submitted, carry_out,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -42,6 +42,7 @@ pub(crate) struct Live {
     /// The server's thread knows that the origin is gone.
     has_told_of_origin: AtomicBool,
     shared: OnceLock<Shared>,
+    at_work: AtWork,
 }
 
 impl Live {
@@ -77,6 +78,7 @@ impl Live {
             wakes_at,
             has_told_of_origin: AtomicBool::new(false),
             shared: OnceLock::new(),
+            at_work: AtWork::default(),
         });
         spawn("journal", live.clone(), commit_work, |live, work: CommitWork| {
             let done = work.run();
@@ -97,7 +99,10 @@ impl Live {
 
     fn carry_out(&self, (batch, plan): (BatchId, Plan)) {
         let controls = self.lock().controls();
-        let result = carry_out(&*self.origin, &self.own, &plan, controls, LANES);
+        let result =
+            carry_out(&*self.origin, &self.own, &plan, controls, LANES, &self.at_work, &|| {
+                self.clock.now()
+            });
         self.with(|front, now| front.batch_ended(now, batch, &plan, result));
         // Whoever waits for room may have waited for what this batch held.
         drop(plan);

@@ -193,15 +193,22 @@ fn own_folders(origin: &LocalOrigin, uuid: &str) -> Result<OwnFolders, Errno> {
         all.push(folder(origin, &pool, format!("part-{number}").as_bytes())?);
     }
     let conflicts_here = folder(origin, &conflicts, uuid.as_bytes())?;
-    let own = OwnFolders { pools: all, conflicts: conflicts_here };
-    for made in [&origin.root(), &top, &pools, &pool, &conflicts] {
+    let at_work = folder(origin, &top, b"at-work")?;
+    let at_work_here = made(origin, &at_work, uuid.as_bytes(), &Make::File)?;
+    let own = OwnFolders { pools: all, conflicts: conflicts_here, at_work: at_work_here };
+    for made in [&origin.root(), &top, &pools, &pool, &conflicts, &at_work] {
         origin.sync(made)?;
     }
     Ok(own)
 }
 
 fn folder(origin: &LocalOrigin, dir: &Key, name: &[u8]) -> Result<Key, Errno> {
-    match origin.make(dir, name, &Make::Dir) {
+    made(origin, dir, name, &Make::Dir)
+}
+
+/// What there is of this name already, or is made now.
+fn made(origin: &LocalOrigin, dir: &Key, name: &[u8], make: &Make) -> Result<Key, Errno> {
+    match origin.make(dir, name, make) {
         Ok((key, _)) => Ok(key),
         Err(Errno::EXIST) => Ok(origin.lookup(dir, name)?.0),
         Err(error) => Err(error),

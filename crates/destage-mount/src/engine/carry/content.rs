@@ -85,6 +85,7 @@ impl Carrier<'_> {
 
     /// Writes bytes: of what makes a file longer that others see, no more at a time than becomes durable as one.
     fn put(&self, key: &Key, offset: u64, bytes: &[u8], growth: &mut Growth) -> Result<()> {
+        self.is_at_work()?;
         let grows = growth.is_seen && offset + bytes.len() as u64 > growth.end;
         if !grows || self.controls.no_growth_order {
             return self.origin.write(key, offset, bytes);

@@ -80,6 +80,19 @@ impl Front {
     ) {
         self.advance(now);
         match result {
+            Ok(landed) if !landed.others.is_empty() => {
+                tracing::warn!(
+                    files = landed.others.len(),
+                    "others have changed files at the origin since this mount last did, and it had not ended: that is not written over"
+                );
+                self.counted.origin_error = None;
+                self.tree.others.extend(&landed.others);
+                let files = landed.others.clone();
+                self.write(Access::Back, None, &[Record::Others { upto: plan.upto.0, files }]);
+                self.tree.failed(plan);
+                let result = Err(Fault::Unavailable);
+                self.core.handle(self.now, Input::Destaged { batch, result });
+            }
             Ok(landed) => {
                 self.counted.origin_error = None;
                 self.land(batch, plan, &landed);

@@ -268,7 +268,7 @@ fn giving_up_while_only_memory_knows_that_the_origin_has_it_is_noticed() {
     println!("{}", wrong.expect("it is noticed"));
 }
 
-/// Through a page the kernel stores without a word, whoever has read it.
+/// Through a page the kernel stores without a word, whoever has read it. What goes to a program's memory is no page.
 #[test]
 fn a_read_of_a_file_that_another_program_may_store_to_needs_the_exclusive_token() {
     let mut world = World::new(1, FrontControls::default());
@@ -276,11 +276,12 @@ fn a_read_of_a_file_that_another_program_may_store_to_needs_the_exclusive_token(
     assert!(world.start());
     let root = world.root();
     let ino = filled(&mut world, root, "file", b"content");
-    let mode = |world: &World| {
-        let read = Ask::Read { ino, offset: 0, len: 1, mapped: false };
+    let mode_of = |world: &World, mapped| {
+        let read = Ask::Read { ino, offset: 0, len: 1, mapped };
         let needs = world.front.as_ref().unwrap().tree.tokens_for(&read, &Hints::default());
         needs.into_iter().next().map(|need| need.mode)
     };
+    let mode = |world: &World| mode_of(world, true);
     assert_eq!(mode(&world), Some(Mode::Read));
     let Answered::Opened(reader) = world.sure(Ask::Open { ino, flags: libc::O_RDONLY }) else {
         panic!("it is opened")
@@ -290,6 +291,7 @@ fn a_read_of_a_file_that_another_program_may_store_to_needs_the_exclusive_token(
         panic!("it is opened")
     };
     assert_eq!(mode(&world), Some(Mode::Exclusive));
+    assert_eq!(mode_of(&world, false), Some(Mode::Read));
     world.sure(Ask::Release { ino, handle: reader.handle });
     assert_eq!(mode(&world), Some(Mode::Exclusive));
     world.sure(Ask::Release { ino, handle: writer.handle });

@@ -14,6 +14,7 @@ mod calls;
 use super::bytes::{Change, Content, WHOLE_BYTES};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Name, Seek, Space, Stat};
 use crate::origin::{Attributes, Key, Origin, Result};
+use destage_core::Span;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
@@ -110,7 +111,7 @@ impl SimOrigin {
             effects: 0,
             dies_at: None,
             fails_at: None,
-            clock: 1_000,
+            clock: 1_000_000_000_000,
             room: None,
             size_max: u64::MAX,
             in_steps,
@@ -230,6 +231,11 @@ impl SimOrigin {
         state.history = vec![state.snapshot()];
     }
 
+    /// Time passes at its server, too.
+    pub(super) fn pass(&self, span: Span) {
+        self.state().clock += span.0 as i64;
+    }
+
     /// It finds out anew when a file was changed, as the server of CephFS does after an eviction.
     pub(super) fn guess_mtime(&self, key: &Key) {
         let mut state = self.state();
@@ -311,7 +317,8 @@ impl State {
 
     fn tick(&mut self) -> Moment {
         self.clock += 1;
-        Moment { seconds: self.clock, nanos: 0 }
+        let nanos = (self.clock % 1_000_000_000) as u32;
+        Moment { seconds: (self.clock / 1_000_000_000) as i64, nanos }
     }
 
     /// Whose a name is, as far as the client of it knows.

@@ -4,6 +4,7 @@ use super::origin::Death;
 use super::suspicions::{make, write};
 use super::world::World;
 use crate::ask::{Answered, Ask, Kind, Make, SetAttr};
+use crate::engine::carry::Controls;
 use crate::engine::front::FrontControls;
 use crate::engine::needs::Need;
 use crate::engine::record::Base;
@@ -428,3 +429,85 @@ fn a_group_that_found_a_file_clean_ends_what_groups_before_it_say() {
     let ranges: Vec<_> = content.extents.all().map(|(at, len, _)| (at, len)).collect();
     assert_eq!((ranges, content.limit), (vec![(6, 1)], 6));
 }
+
+/// > What others have changed there more than ten seconds after this mount last changed files is not written over by a further
+/// > attempt, whoever is there for it: the next start, or the same process.
+///
+/// An attempt ends at any of its effects, by a failure or with the process, and others write to the file a while later.
+#[test]
+fn what_others_write_after_an_attempt_that_did_not_end_is_never_written_over() {
+    assert_eq!(written_over(FrontControls::default()), (0, 0));
+    let carry = Controls { no_traces: true, ..Controls::default() };
+    let (overwritten, _) = written_over(FrontControls { carry, ..Default::default() });
+    assert!(overwritten > 0, "the control is caught");
+}
+
+/// In how many cases what others had written was lost, and in how many what this host had was.
+fn written_over(controls: FrontControls) -> (u32, u32) {
+    let (mut overwritten, mut lost) = (0, 0);
+    for case in 0..120 {
+        let (is_new, is_crash, effects) = (case % 2 == 0, case / 2 % 2 == 0, case / 4);
+        let mut world = World::new(1, controls);
+        let root = world.root();
+        let ino = make(&mut world, root, "file", Make::File);
+        if !is_new {
+            world.sure(write(ino, 0, b"content", false));
+            assert!(world.drain());
+        }
+        world.sure(write(ino, 0, b"CONTENT", false));
+        world.sure(Ask::SetAttr { ino, set: SetAttr { mode: Some(0o640), ..SetAttr::default() } });
+        world.sure(Ask::Fsync { ino });
+        if is_crash {
+            world.die_after(effects, false);
+        } else {
+            world.origin.fail_after(effects);
+        }
+        let has_ended = ends(&mut world);
+        if is_crash {
+            world.crash(Death::Process);
+        }
+        world.origin.fail_after(NEVER);
+        world.origin.die_after(NEVER);
+        world.origin.pass(Span::from_secs(15));
+        let Ok((key, _)) = world.origin.lookup(&world.origin.root(), b"file") else {
+            // Nobody else has seen it.
+            continue;
+        };
+        world.origin.write(&key, 0, b"theirs!").unwrap();
+        world.origin.sync(&key).unwrap();
+        assert!(!is_crash || world.start());
+        // The next attempt does not end either.
+        world.die_after(effects % 11, false);
+        if !world.drain() {
+            world.crash(Death::Process);
+            world.origin.pass(Span::from_secs(15));
+            assert!(world.start() && world.drain());
+        }
+        let is_theirs = world.origin.tree()["/file"].2 == b"theirs!";
+        let is_kept = has_ended || world.front.as_ref().unwrap().counted.conflicts > 0;
+        overwritten += u32::from(!is_theirs);
+        lost += u32::from(is_theirs && !is_kept);
+    }
+    (overwritten, lost)
+}
+
+/// Goes on with what is due until it is at the origin; false if an attempt fails, or something dies.
+fn ends(world: &mut World) -> bool {
+    let now = world.now;
+    world.front.as_mut().unwrap().hurry(now);
+    loop {
+        let front = world.front.as_ref().unwrap();
+        if world.is_dead() || front.counted.origin_errors > 0 {
+            return false;
+        }
+        if front.undecided() == 0 {
+            return true;
+        }
+        if !world.work() {
+            world.pass(Span::from_millis(10));
+        }
+    }
+}
+
+/// More effects than there are.
+const NEVER: u64 = 1 << 40;

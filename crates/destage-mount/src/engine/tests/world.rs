@@ -5,8 +5,8 @@ use super::origin::{Death, SimOrigin};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, Stat};
 use crate::engine::front::FrontControls;
 use crate::engine::{
-    Below, Covers, Front, FrontSettings, Hints, Landed, Need, OwnFolders, Pending, Plan, Record,
-    Scan, Submitted, Ticket, carry_out, read_group,
+    AtWork, Below, Covers, Front, FrontSettings, Hints, Landed, Need, OwnFolders, Pending, Plan,
+    Record, Scan, Submitted, Ticket, carry_out, read_group,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -62,6 +62,7 @@ pub(super) struct World {
     pub(super) front: Option<Front>,
     pool: Option<Pool>,
     own: Option<OwnFolders>,
+    at_work: AtWork,
     pub(super) now: Time,
     pub(super) random: Random,
     pub(super) model: Model,
@@ -134,6 +135,7 @@ impl World {
             front: None,
             pool: None,
             own: None,
+            at_work: AtWork::default(),
             now: Time::from_secs(5_000),
             random: Random::new(seed),
             model: Model::new(root),
@@ -179,6 +181,7 @@ impl World {
         self.landing = None;
         self.free.clear();
         self.open.clear();
+        self.at_work = AtWork::default();
         let options = Options {
             segment_bytes: 64 << 10,
             background: false,
@@ -265,6 +268,9 @@ impl World {
     /// Everything is lost that is volatile.
     pub(super) fn crash(&mut self, death: Death) {
         self.front = None;
+        // Long enough for what has changed since to be the work of others.
+        self.now = self.now + Span::from_secs(60);
+        self.origin.pass(Span::from_secs(60));
         let mut random = self.random.clone();
         self.origin.crash(death, &mut |bound| random.below(bound));
         self.random = random;
@@ -351,7 +357,15 @@ impl World {
         } else if let Some((batch, plan)) = self.batches.pop_front() {
             let own = self.own.clone().expect("it has started");
             self.origin.forget_names(true);
-            let result = carry_out(&*self.origin, &own, &plan, self.controls.carry, 1);
+            let result = carry_out(
+                &*self.origin,
+                &own,
+                &plan,
+                self.controls.carry,
+                1,
+                &self.at_work,
+                &|| now,
+            );
             self.origin.forget_names(false);
             self.landing = Some((batch, plan, result));
         } else if !self.discard_one() {
@@ -386,6 +400,7 @@ impl World {
     /// Time passes.
     pub(super) fn pass(&mut self, span: Span) {
         self.now = self.now + span;
+        self.origin.pass(span);
         let now = self.now;
         self.front().tick(now);
         self.collect();
@@ -553,15 +568,18 @@ fn lost_by(covers: Option<&FakeCovers>, record: &Record) -> Option<Ino> {
 }
 
 fn own_folders(origin: &dyn Origin) -> Option<OwnFolders> {
-    let folder = |dir: &Key, name: &[u8]| match origin.make(dir, name, &Make::Dir) {
+    let made = |dir: &Key, name: &[u8], make: &Make| match origin.make(dir, name, make) {
         Ok((key, _)) => Some(key),
         Err(Errno::EXIST) => origin.lookup(dir, name).ok().map(|(key, _)| key),
         Err(_) => None,
     };
+    let folder = |dir: &Key, name: &[u8]| made(dir, name, &Make::Dir);
     let top = folder(&origin.root(), crate::OWN_FOLDER)?;
     let pools = ["pool", "pool2"].map(|name| folder(&top, name.as_bytes()));
     let pools = pools.into_iter().collect::<Option<Vec<_>>>()?;
-    let own = OwnFolders { pools, conflicts: folder(&top, b"conflicts")? };
+    let conflicts = folder(&top, b"conflicts")?;
+    let at_work = made(&top, b"at-work", &Make::File)?;
+    let own = OwnFolders { pools, conflicts, at_work };
     origin.sync(&top).ok()?;
     Some(own)
 }
