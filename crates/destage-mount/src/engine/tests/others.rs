@@ -430,8 +430,8 @@ fn a_group_that_found_a_file_clean_ends_what_groups_before_it_say() {
     assert_eq!((ranges, content.limit), (vec![(6, 1)], 6));
 }
 
-/// > What others have changed there more than ten seconds after this mount last changed files is not written over by a further
-/// > attempt, whoever is there for it: the next start, or the same process.
+/// > What others have changed there more than ten seconds after this mount last changed files is never written over by a further
+/// > attempt, be it of the next start or of the same process.
 ///
 /// An attempt ends at any of its effects, by a failure or with the process, and others write to the file a while later.
 #[test]
