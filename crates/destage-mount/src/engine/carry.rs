@@ -16,16 +16,19 @@ mod doubt;
 mod kept;
 
 pub(crate) use at_work::AtWork;
+use at_work::Touched;
 
 use super::needs::staged_name;
-use super::plan::{FileWork, Landed, NameWork, Plan};
+use super::plan::{FileWork, Landed, NameWork, Plan, Step};
 use super::record::{Base, NameChange};
-use crate::ask::{Errno, Ino, Kind};
+use super::traces::Judged;
+use crate::ask::{Errno, Ino, Kind, Name};
 use crate::lanes;
 use crate::origin::{Attributes, Key, Origin, Result};
 use destage_core::Time;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 /// The folders of this front end at the origin.
 #[derive(Clone, Debug)]
@@ -34,8 +37,8 @@ pub(crate) struct OwnFolders {
     pub(crate) pools: Vec<Key>,
     /// What could not be written since others had changed the origin.
     pub(crate) conflicts: Key,
-    /// The file that says when this mount last changed files.
-    pub(crate) at_work: Key,
+    /// Where the file is that says when this mount last changed files.
+    pub(crate) at_work: (Key, Name),
 }
 
 impl OwnFolders {
@@ -79,14 +82,21 @@ pub(crate) struct Controls {
     pub(crate) trusts_journal: bool,
     /// Changes of names that others may have changed are taken for others.
     pub(crate) guesses_lost: bool,
-    /// Whatever an attempt may have changed is taken for its work, whenever it has changed.
+    /// Whatever an attempt may have changed is taken for what it has left.
     pub(crate) no_traces: bool,
 }
 
-/// Carries a batch out, with so many files at a time.
-///
-/// # Errors
-/// The origin's: nobody knows how much is done.
+/// What came of a step of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    Judged(Judged),
+    /// And what it has changed of files beyond the batch: what these are like now, where the origin says so.
+    Landed(Landed, Vec<(Ino, Option<Base>)>),
+    /// The origin's error, and the same of all files.
+    Failed(Errno, Vec<(Ino, Option<Base>)>),
+}
+
+/// Carries a step of a batch out, with so many files at a time.
 pub(crate) fn carry_out(
     origin: &dyn Origin,
     own: &OwnFolders,
@@ -95,7 +105,8 @@ pub(crate) fn carry_out(
     lanes: usize,
     at_work: &AtWork,
     clock: &(dyn Fn() -> Time + Sync),
-) -> Result<Landed> {
+) -> Carried {
+    let touched = Mutex::default();
     let mut carrier = Carrier {
         origin,
         own,
@@ -106,20 +117,26 @@ pub(crate) fn carry_out(
         second_steps: Vec::new(),
         at_work,
         clock,
+        touched: &touched,
     };
-    let others = if controls.no_traces { Vec::new() } else { carrier.changed_since(plan)? };
-    if !others.is_empty() {
-        return Ok(Landed { others, ..Landed::default() });
+    if plan.step == Step::Judge {
+        return match carrier.judge(plan) {
+            Ok(judged) => Carried::Judged(judged),
+            Err(error) => Carried::Failed(error, Vec::new()),
+        };
     }
-    if controls.names_first {
-        carrier.names(plan)?;
-        carrier.files(plan)?;
-    } else {
-        carrier.files(plan)?;
-        carrier.names(plan)?;
+    let done = carrier.all(plan);
+    let mut changed = Vec::new();
+    if done.is_err() || plan.may_touch.len() > plan.touched.len() {
+        changed = carrier.changed(plan);
     }
-    carrier.look(plan)?;
-    Ok(carrier.landed)
+    match done {
+        Ok(()) => {
+            changed.retain(|(ino, _)| !plan.touched.contains_key(ino));
+            Carried::Landed(carrier.landed, changed)
+        }
+        Err(error) => Carried::Failed(error, changed),
+    }
 }
 
 struct Carrier<'a> {
@@ -133,9 +150,21 @@ struct Carrier<'a> {
     second_steps: Vec<(u64, Key)>,
     at_work: &'a AtWork,
     clock: &'a (dyn Fn() -> Time + Sync),
+    touched: &'a Mutex<Touched>,
 }
 
 impl Carrier<'_> {
+    fn all(&mut self, plan: &Plan) -> Result<()> {
+        if self.controls.names_first {
+            self.names(plan)?;
+            self.files(plan)?;
+        } else {
+            self.files(plan)?;
+            self.names(plan)?;
+        }
+        self.look(plan)
+    }
+
     fn files(&mut self, plan: &Plan) -> Result<()> {
         let each = self.syncs_each(plan.files.len());
         if self.is_one_lane(plan.files.len()) {
@@ -172,7 +201,7 @@ impl Carrier<'_> {
     /// Brings a file; false if it is not to be touched.
     fn file(&mut self, file: &FileWork) -> Result<bool> {
         let key = &file.key;
-        if file.is_others {
+        if file.is_others && !self.is_only_here(file)? {
             self.keep(file, CHANGED)?;
             return Ok(false);
         }
@@ -192,6 +221,7 @@ impl Carrier<'_> {
         };
         let is_other = file.base.is_some_and(|base| !base.is_of(&found, self.is_shared));
         if is_other && file.stat.kind == Kind::File && !self.controls.no_base {
+            self.is_changed(key.ino);
             self.keep(file, CHANGED)?;
             return Ok(false);
         }
@@ -201,9 +231,10 @@ impl Carrier<'_> {
                 "the origin has set anew when this file was changed, and nothing else, as after an eviction: that is no conflict"
             );
         }
-        self.is_at_work()?;
+        self.touch(key.ino)?;
         if file.has_content {
             self.content(key, found.size, file)?;
+            self.is_at_work()?;
         }
         let stat = &file.stat;
         let owner = (stat.uid, stat.gid);
@@ -249,11 +280,11 @@ impl Carrier<'_> {
         let done = self.done_before(&plan.in_doubt)?;
         let last_done = done.checked_sub(1).map(|last| &plan.in_doubt[last]);
         if let Some(last) = last_done.filter(|last| !self.is_lost(last)) {
-            self.is_at_work()?;
             self.end_rename(last)?;
         }
         for work in &plan.names {
-            self.is_at_work()?;
+            self.touch(work.file.ino)?;
+            work.replaced.iter().try_for_each(|replaced| self.touch(replaced.ino))?;
             if last_done.is_some_and(|last| work.lsn <= last.lsn) && !self.is_lost(work) {
                 self.end_create(work)?;
                 continue;
@@ -290,15 +321,21 @@ impl Carrier<'_> {
     /// Whose a name is that should be the file's. That it is nobody's is not taken from what a client of the origin remembers.
     fn whose_surely(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<Option<Key>> {
         match self.whose(dir, name)? {
-            None if self.origin.has_name(file, dir, name)? => Ok(Some(file.clone())),
+            None if self.has_name(file, dir, name)? => Ok(Some(file.clone())),
             found => Ok(found),
         }
+    }
+
+    /// Some origins find that out by giving the name, and taking it away.
+    pub(super) fn has_name(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<bool> {
+        self.touch(file.ino)?;
+        self.origin.has_name(file, dir, name)
     }
 
     /// Has the origin's client find out anew whose the names are that a change is about.
     fn asks_again(&self, work: &NameWork) -> Result<()> {
         for ((_, name, _), dir) in work.change.before().into_iter().flatten().zip(&work.dirs) {
-            self.origin.has_name(&work.file, dir, name)?;
+            self.has_name(&work.file, dir, name)?;
         }
         Ok(())
     }
@@ -407,12 +444,12 @@ impl Carrier<'_> {
         let numbers: Vec<u64> = files.keys().copied().collect();
         let taken = self.own.in_lanes(self.lanes, &numbers, |numbers| -> Result<()> {
             for &number in numbers {
-                self.is_at_work()?;
+                self.touch(files[&number].ino)?;
                 let (pool, name) = (self.own.pool(number), staged_name(number));
                 match self.origin.unlink(pool, &name) {
                     // An earlier attempt has, or its client has forgotten the name, since another one of the file was replaced.
                     Err(Errno::NOENT) => {
-                        if self.origin.has_name(&files[&number], pool, &name)? {
+                        if self.has_name(&files[&number], pool, &name)? {
                             self.origin.unlink(pool, &name)?;
                         }
                     }

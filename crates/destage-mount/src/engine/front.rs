@@ -73,7 +73,7 @@ pub(crate) struct Front {
     covers: Option<Arc<dyn Covers>>,
     looked: Looked,
     views: Views,
-    /// Handles by which files may be written, where several hosts share the origin.
+    /// Handles through whose mappings files may be stored to.
     writers: HashMap<Handle, Ino>,
     /// Files that may be given out again once this group is durable, with which their last names went.
     gone: BTreeSet<(Lsn, Ino)>,

@@ -18,17 +18,16 @@ mod room;
 mod settling;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod tree;
 mod views;
 
 pub(crate) use below::Below;
-pub(crate) use carry::{AtWork, OwnFolders, carry_out};
+pub(crate) use carry::{AtWork, Carried, OwnFolders, carry_out};
 pub(crate) use covers::{Covers, root_of};
 pub(crate) use extents::Fragment;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted, Ticket};
 pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
-#[cfg(test)]
-pub(crate) use plan::Landed;
 pub(crate) use plan::Plan;
 pub(crate) use record::{Record, Unreadable, read_group};
 pub(crate) use recover::Scan;

@@ -19,7 +19,7 @@ pub(crate) struct Node {
     /// The kernel's references, and opens.
     pub(crate) lookups: u64,
     pub(crate) opens: u32,
-    /// Of them, those that may write, where several hosts share the origin.
+    /// Of them, those through whose mappings the kernel may store.
     pub(crate) writers: u32,
     /// Names in [`Directory`]s that are this file's.
     pub(crate) refs: u32,

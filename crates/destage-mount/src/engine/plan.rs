@@ -10,6 +10,7 @@ use super::lives::Lives;
 use super::needs::Staged;
 use super::node::Node;
 use super::record::{Base, NameChange, Record};
+use super::traces::Traces;
 use super::tree::{Doubt, Tree};
 use crate::ask::{Ino, Kind, Name, Stat};
 use crate::origin::Key;
@@ -28,15 +29,28 @@ pub(crate) struct Plan {
     pub(crate) due: usize,
     /// Changes of names that earlier attempts may have done, from the first one on: they may reach further than this batch.
     pub(crate) in_doubt: Vec<NameWork>,
+    /// Files that such attempts may have changed, of which nobody knows how they were left: not of this batch alone.
+    pub(crate) unsure: Vec<Unsure>,
     /// Directories whose names change: their times are to be as they are here.
     pub(crate) dirs: Vec<(Key, Stat)>,
     /// Files that may look different to the origin afterwards.
     pub(crate) touched: BTreeMap<Ino, Key>,
+    /// The same with those that may be touched to find out what earlier attempts have done.
+    pub(crate) may_touch: BTreeMap<Ino, Key>,
     pub(crate) absorbed: Lives,
     /// So many of them are created in this batch.
     pub(crate) absorbed_now: u64,
     /// Other hosts share the origin, each by its tokens.
     pub(crate) is_shared: bool,
+    pub(crate) step: Step,
+}
+
+/// Of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// What others have changed is found out, while nothing is changed.
+    Judge,
+    Carry,
 }
 
 /// What a file is to be.
@@ -44,8 +58,8 @@ pub(crate) struct Plan {
 pub(crate) struct FileWork {
     pub(crate) key: Key,
     pub(crate) stat: Stat,
-    /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or
-    /// where we may have.
+    /// What the origin must hold for this not to be a conflict; `None` where nobody else can have changed it, or where it is to be
+    /// judged what an earlier attempt has left.
     pub(crate) base: Option<Base>,
     /// Of a file, something of its bytes or its size changed here: else those that others write meanwhile are theirs.
     pub(crate) has_content: bool,
@@ -55,8 +69,6 @@ pub(crate) struct FileWork {
     pub(crate) is_named: bool,
     /// An earlier attempt may have brought it.
     pub(crate) is_brought: bool,
-    /// What the origin held before that, where that is known.
-    pub(crate) tried: Option<Base>,
     /// Others have changed it since: it is kept aside.
     pub(crate) is_others: bool,
     /// What is behind this place at the origin is not the file's any more.
@@ -68,6 +80,17 @@ pub(crate) struct FileWork {
     /// Others have had its token since: it is kept aside, if they could see it.
     pub(crate) is_lost: bool,
     /// Under which number it was made in advance, as long as nothing says that it has a name at the origin.
+    pub(crate) staged: Option<u64>,
+}
+
+/// A file of which nobody knows how an attempt has left it.
+#[derive(Clone, Debug)]
+pub(crate) struct Unsure {
+    pub(crate) key: Key,
+    pub(crate) kind: Kind,
+    /// What the origin held before that.
+    pub(crate) base: Option<Base>,
+    /// As of [`FileWork`].
     pub(crate) staged: Option<u64>,
 }
 
@@ -101,8 +124,6 @@ pub(crate) struct Landed {
     /// of which nothing was.
     pub(crate) left: Vec<(Ino, Base)>,
     pub(crate) conflicts: Vec<Conflict>,
-    /// Others have changed these files since an earlier attempt may have: nothing was done, for the journal is to say so first.
-    pub(crate) others: Vec<Ino>,
 }
 
 /// What could not be written since others had changed the origin.
@@ -120,6 +141,11 @@ impl Plan {
     /// Whether the origin is not touched at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty() && self.due == 0
+    }
+
+    /// Whether there is anything of which others may have changed what is known.
+    pub(crate) fn is_to_be_judged(&self) -> bool {
+        !self.unsure.is_empty() || self.files.iter().any(|file| file.base.is_some())
     }
 
     /// What is to be durable before the origin is touched.
@@ -184,6 +210,8 @@ impl Tree {
             }
         }
         let dirs = dirs.into_values().collect();
+        let mut may_touch = touched.clone();
+        may_touch.extend(in_doubt.iter().map(|work| (work.file.ino, work.file.clone())));
         let is_shared = false;
         let due = log.len();
         Plan {
@@ -193,11 +221,14 @@ impl Tree {
             names,
             due,
             in_doubt,
+            unsure: self.traces.unsure().filter_map(|ino| self.unsure(ino)).collect(),
             dirs,
             touched,
+            may_touch,
             absorbed,
             absorbed_now,
             is_shared,
+            step: Step::Carry,
         }
     }
 
@@ -212,26 +243,35 @@ impl Tree {
             return None;
         }
         let is_brought = self.written_in_part.contains(&ino);
-        let is_ours = node.staged.is_some() || is_absorbed || is_brought;
         let is_all_ours = node.staged.is_some() || is_absorbed;
+        let before = node.base.filter(|_| !is_all_ours);
         let parts = node.changed.parts;
         let writes = node.content.extents.all();
         let xattrs = node.xattrs.iter();
         Some(FileWork {
             key: node.key.clone(),
             stat,
-            base: node.base.filter(|_| !is_ours),
+            base: self.traces.base(ino, before),
             has_content: stat.kind == Kind::File && (is_all_ours || parts.has_content),
             has_mtime: is_all_ours || parts.has_mtime || parts.has_content,
             is_named: node.staged.is_none() || is_brought,
             is_brought,
-            tried: node.base.filter(|_| is_brought),
-            is_others: self.others.contains(&ino),
+            is_others: self.traces.is_others(ino),
             limit: node.content.limit,
             writes: writes.map(|(at, len, content)| (at, len, content.clone())).collect(),
             xattrs: xattrs.map(|(name, (value, _))| (name.clone(), value.clone())).collect(),
             first,
             is_lost: self.lost.contains(&ino),
+            staged: node.staged.map(|(number, _)| number),
+        })
+    }
+
+    fn unsure(&self, ino: Ino) -> Option<Unsure> {
+        let node = self.node(ino)?;
+        Some(Unsure {
+            key: node.key.clone(),
+            kind: node.kind,
+            base: self.traces.last_known(ino, node.base),
             staged: node.staged.map(|(number, _)| number),
         })
     }
@@ -261,22 +301,14 @@ impl Tree {
         })
     }
 
-    /// A batch is about to touch the origin. False if it does nothing but what an earlier attempt, which did not land, may have
-    /// done: then the journal says so already.
-    pub(crate) fn begin(&mut self, plan: &Plan) -> bool {
+    /// A batch is about to touch the origin.
+    pub(crate) fn begin(&mut self, plan: &Plan) {
         let none = || Doubt { upto: Lsn::ZERO, absorbed: Lives::default() };
         let doubt = self.doubt.get_or_insert_with(none);
-        let is_new = plan.upto > doubt.upto
-            || plan.touched.keys().any(|ino| !self.written_in_part.contains(ino))
-            || plan
-                .absorbed
-                .iter()
-                .any(|life| doubt.absorbed.of(life.ino, life.from) != Some(life));
         self.written_in_part.extend(plan.touched.keys());
         // What an earlier attempt has left out stays left out.
         doubt.upto = doubt.upto.max(plan.upto);
         doubt.absorbed.extend(plan.absorbed.iter());
-        is_new
     }
 
     /// A batch is at the origin, durable there. Returns the files made in advance that nobody needs any more.
@@ -325,10 +357,10 @@ impl Tree {
         if self.doubt.is_none() {
             // Nothing that was begun has not ended.
             self.written_in_part.clear();
-            self.others.clear();
+            self.traces = Traces::default();
         } else {
             self.written_in_part.retain(|ino| !plan.touched.contains_key(ino));
-            self.others.retain(|ino| !plan.touched.contains_key(ino));
+            plan.touched.keys().for_each(|ino| self.traces.forget(*ino));
         }
         self.clean(plan, named)
     }
@@ -405,8 +437,10 @@ impl Tree {
         }
     }
 
-    /// A batch did not land, or nobody knows: what it was to bring is dirty as before.
-    pub(crate) fn failed(&mut self, plan: &Plan) {
+    /// A batch did not land, or nobody knows: what it was to bring is dirty as before. It has changed these files, which look so
+    /// now, where that is known.
+    pub(crate) fn failed(&mut self, plan: &Plan, changed: &[(Ino, Option<Base>)]) {
+        self.traces.failed(changed);
         for file in &plan.files {
             if let Some(node) = self.node_mut(file.key.ino) {
                 node.content.next_limit = None;

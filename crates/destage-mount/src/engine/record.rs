@@ -41,8 +41,9 @@ pub(crate) enum Record {
     Ckpt { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Life> },
     /// More of the same, in front of the next checkpoint with this group: one would not fit into the journal.
     Part { upto: u64, bases: Vec<(Ino, Base)>, absorbed: Vec<Life> },
-    /// Others have changed these files since an attempt at a batch up to this group may have: that is not to be written over.
-    Others { upto: u64, files: Vec<Ino> },
+    /// What was found of files that attempts at batches up to this group may have changed: what these have left, what others have
+    /// changed since, and what is of no matter.
+    Judged { upto: u64, left: Vec<(Ino, Base)>, others: Vec<Ino>, rest: Vec<Ino> },
     /// What could not be written since others had changed the origin, and where it is kept.
     Conflict { number: u64, ino: Ino, reason: String },
     /// Where several hosts share the origin: the token under which a file of this group was changed, by the handle of its
@@ -59,7 +60,7 @@ impl Record {
                 | Self::Intent { .. }
                 | Self::Ckpt { .. }
                 | Self::Part { .. }
-                | Self::Others { .. }
+                | Self::Judged { .. }
                 | Self::Conflict { .. }
                 | Self::Cover { .. }
         )
@@ -216,7 +217,7 @@ pub(crate) fn read_group(bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
             | Record::Intent { .. }
             | Record::Ckpt { .. }
             | Record::Part { .. }
-            | Record::Others { .. }
+            | Record::Judged { .. }
             | Record::Conflict { .. } => true,
         };
     }
@@ -237,7 +238,7 @@ fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
         bytes = rest.0;
         let mut body = Reader(body);
         let record = read(kind, &mut body).ok_or(match kind {
-            BEGIN..=OTHERS => Unreadable::Broken,
+            BEGIN..=JUDGED => Unreadable::Broken,
             _ => Unreadable::Unknown(kind),
         })?;
         if !body.0.is_empty() {
@@ -268,7 +269,7 @@ const COVER: u8 = 16;
 const INTENT: u8 = 17;
 const CKPT: u8 = 18;
 const PART: u8 = 19;
-const OTHERS: u8 = 20;
+const JUDGED: u8 = 20;
 
 fn kind_of(record: &Record) -> u8 {
     match record {
@@ -287,7 +288,7 @@ fn kind_of(record: &Record) -> u8 {
         Record::Intent { .. } => INTENT,
         Record::Ckpt { .. } => CKPT,
         Record::Part { .. } => PART,
-        Record::Others { .. } => OTHERS,
+        Record::Judged { .. } => JUDGED,
         Record::Conflict { .. } => CONFLICT,
         Record::Cover { .. } => COVER,
     }
@@ -335,16 +336,14 @@ fn body(record: &Record, out: &mut Vec<u8>) {
         }
         Record::Ckpt { upto, bases, absorbed } | Record::Part { upto, bases, absorbed } => {
             u64s(out, [*upto]);
-            u32s(out, [bases.len() as u32]);
-            for (ino, base) in bases {
-                u64s(out, [*ino]);
-                write_base(out, *base);
-            }
+            write_bases(out, bases);
             lives(out, absorbed);
         }
-        Record::Others { upto, files } => {
+        Record::Judged { upto, left, others, rest } => {
             u64s(out, [*upto]);
-            inos(out, files);
+            write_bases(out, left);
+            inos(out, others);
+            inos(out, rest);
         }
         Record::Conflict { number, ino, reason } => {
             u64s(out, [*number, *ino]);
@@ -460,16 +459,19 @@ fn read(kind: u8, body: &mut Reader<'_>) -> Option<Record> {
             Record::Intent { upto, files, absorbed: body.absorbed(kind == INTENT)? }
         }
         CKPT | CKPT_OF_NUMBERS | PART => {
-            let (upto, count) = (body.u64()?, body.u32()?);
-            let bases = (0..count).map(|_| Some((body.u64()?, body.base()?)));
-            let bases = bases.collect::<Option<_>>()?;
+            let (upto, bases) = (body.u64()?, body.bases()?);
             let absorbed = body.absorbed(kind != CKPT_OF_NUMBERS)?;
             match kind {
                 PART => Record::Part { upto, bases, absorbed },
                 _ => Record::Ckpt { upto, bases, absorbed },
             }
         }
-        OTHERS => Record::Others { upto: body.u64()?, files: body.inos()? },
+        JUDGED => Record::Judged {
+            upto: body.u64()?,
+            left: body.bases()?,
+            others: body.inos()?,
+            rest: body.inos()?,
+        },
         CONFLICT => Record::Conflict {
             number: body.u64()?,
             ino: body.u64()?,
@@ -502,6 +504,14 @@ fn write_base(out: &mut Vec<u8>, base: Base) {
     u64s(out, [base.size]);
     moment(out, base.mtime);
     moment(out, base.ctime);
+}
+
+fn write_bases(out: &mut Vec<u8>, bases: &[(Ino, Base)]) {
+    u32s(out, [bases.len() as u32]);
+    for (ino, base) in bases {
+        u64s(out, [*ino]);
+        write_base(out, *base);
+    }
 }
 
 fn inos(out: &mut Vec<u8>, inos: &[Ino]) {
@@ -543,6 +553,11 @@ impl<'a> Reader<'a> {
 
     fn base(&mut self) -> Option<Base> {
         Some(Base { size: self.u64()?, mtime: self.moment()?, ctime: self.moment()? })
+    }
+
+    fn bases(&mut self) -> Option<Vec<(Ino, Base)>> {
+        let count = self.u32()?;
+        (0..count).map(|_| Some((self.u64()?, self.base()?))).collect()
     }
 
     fn inos(&mut self) -> Option<Vec<Ino>> {

@@ -56,7 +56,7 @@ fn all() -> Vec<Record> {
         Record::Part { upto: 5, bases: vec![(9, base)], absorbed: vec![life(8)] },
         Record::Conflict { number: 1, ino: 9, reason: "why".into() },
         Record::Cover { ino: 9, root: [1, 2][..].into() },
-        Record::Others { upto: 5, files: vec![9] },
+        Record::Judged { upto: 5, left: vec![(9, base)], others: vec![8], rest: vec![7] },
     ]
 }
 

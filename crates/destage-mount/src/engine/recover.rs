@@ -2,10 +2,11 @@
 
 use super::lives::{Life, Lives};
 use super::record::{Base, Record};
+use super::traces::Traces;
 use super::tree::{Doubt, Tree};
 use crate::ask::{Ino, Name};
 use destage_core::Lsn;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the journal says of the origin: read from its beginning to its end, before any of it is taken up.
 #[derive(Debug, Default)]
@@ -19,8 +20,9 @@ pub(crate) struct Scan {
     part: (u64, Vec<(Ino, Base)>, Vec<Life>),
     /// Batches that had begun, and of which nothing says that they have ended.
     begun: Vec<Begun>,
-    /// Files of these that others have changed since, and up to which group the batches go.
-    others: Vec<(Lsn, Ino)>,
+    /// What was found of their files afterwards, and up to which group the batches go.
+    left: BTreeMap<Ino, (Base, Lsn)>,
+    others: BTreeMap<Ino, Lsn>,
     /// How often this journal has been mounted.
     pub(crate) epoch: u64,
     /// Conflicts that are told of.
@@ -31,6 +33,8 @@ pub(crate) struct Scan {
 struct Begun {
     upto: Lsn,
     files: Vec<Ino>,
+    /// Those of them of which nothing was found afterwards.
+    unsure: BTreeSet<Ino>,
     absorbed: Vec<Life>,
 }
 
@@ -45,7 +49,8 @@ impl Scan {
                     self.part = Default::default();
                 }
                 Record::Intent { upto, files, absorbed } => {
-                    self.begun.push(Begun { upto: Lsn(upto), files, absorbed });
+                    let unsure = files.iter().copied().collect();
+                    self.begun.push(Begun { upto: Lsn(upto), files, unsure, absorbed });
                 }
                 Record::Part { upto, bases, absorbed } => {
                     if self.part.0 != upto {
@@ -65,10 +70,18 @@ impl Scan {
                     self.bases.extend(bases.into_iter().map(said));
                     self.absorbed = absorbed;
                     self.begun.retain(|begun| begun.upto > Lsn(upto));
-                    self.others.retain(|(tried, _)| *tried > Lsn(upto));
+                    self.others.retain(|_, tried| *tried > Lsn(upto));
+                    self.left.retain(|_, (_, tried)| *tried > Lsn(upto));
                 }
-                Record::Others { upto, files } => {
-                    self.others.extend(files.into_iter().map(|ino| (Lsn(upto), ino)));
+                Record::Judged { upto, left, others, rest } => {
+                    for ino in left.iter().map(|(ino, _)| ino).chain(&others).chain(&rest) {
+                        self.begun.iter_mut().for_each(|begun| _ = begun.unsure.remove(ino));
+                        self.left.remove(ino);
+                        self.others.remove(ino);
+                    }
+                    let tried = Lsn(upto);
+                    self.left.extend(left.into_iter().map(|(ino, base)| (ino, (base, tried))));
+                    self.others.extend(others.into_iter().map(|ino| (ino, tried)));
                 }
                 Record::Conflict { number, .. } => self.conflicts = self.conflicts.max(number),
                 _ => {}
@@ -91,7 +104,13 @@ impl Scan {
         });
         let files = self.begun.iter().flat_map(|begun| begun.files.iter().copied());
         tree.written_in_part.extend(files);
-        tree.others.extend(self.others.iter().map(|(_, ino)| *ino));
+        tree.found = Traces::found(
+            self.left.iter().map(|(ino, (base, _))| (*ino, *base)).collect(),
+            self.begun.iter().flat_map(|begun| begun.unsure.iter().copied()).collect(),
+            self.others.keys().copied().collect(),
+            upto.unwrap_or(Lsn::ZERO),
+            self.begun.iter().flat_map(|begun| begun.absorbed.iter().copied()).collect(),
+        );
     }
 }
 
@@ -99,6 +118,7 @@ impl Tree {
     /// Every group has been taken up.
     pub(crate) fn recovered(&mut self) {
         self.bases.clear();
+        self.traces = std::mem::take(&mut self.found);
         let mut absorbed = std::mem::take(&mut self.absorbed);
         absorbed.retain(|life| self.node(life.ino).is_some());
         self.absorbed = absorbed;

@@ -10,6 +10,7 @@ use super::node::{Changed, Content, Node};
 use super::plan::Landed;
 use super::record::{Base, NameChange, Record};
 use super::settling::Settling;
+use super::traces::Traces;
 use crate::ask::{Ino, Kind, Listed, Name, Stat};
 use crate::origin::Key;
 use destage_core::Lsn;
@@ -36,8 +37,9 @@ pub(crate) struct Tree {
     pub(super) doubt: Option<Doubt>,
     /// Files that such an attempt may have written.
     pub(super) written_in_part: BTreeSet<Ino>,
-    /// Files that others have changed since.
-    pub(super) others: BTreeSet<Ino>,
+    pub(super) traces: Traces,
+    /// The same as a start finds it said.
+    pub(super) found: Traces,
     /// What the origin held of files as a start finds it said, and in which group.
     pub(super) bases: HashMap<Ino, (Base, Lsn)>,
     /// The origin holds no longer file.
@@ -91,7 +93,8 @@ impl Tree {
             staged_max: 0,
             doubt: None,
             written_in_part: BTreeSet::new(),
-            others: BTreeSet::new(),
+            traces: Traces::default(),
+            found: Traces::default(),
             bases: HashMap::new(),
             file_bytes_max: i64::MAX as u64,
             ahead: BTreeSet::new(),
@@ -148,8 +151,14 @@ impl Tree {
             node.settled = self.settling.next();
             self.ended.extend(before);
             self.dirty.remove(&key.ino);
+            self.traces.forget(key.ino);
         }
         node
+    }
+
+    /// Attempts that did not end have gone up to this group.
+    pub(crate) fn begun_upto(&self) -> Lsn {
+        self.doubt.as_ref().map_or(Lsn::ZERO, |doubt| doubt.upto)
     }
 
     /// Counts how often something was settled: it came to the origin, and nothing here tells of it any more. What the origin
@@ -264,7 +273,7 @@ impl Tree {
                 | Record::Intent { .. }
                 | Record::Ckpt { .. }
                 | Record::Part { .. }
-                | Record::Others { .. }
+                | Record::Judged { .. }
                 | Record::Conflict { .. } => {}
                 Record::Cover { root, .. } => {
                     self.covered_upto.insert(root.clone(), lsn);

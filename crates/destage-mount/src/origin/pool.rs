@@ -386,7 +386,11 @@ mod tests {
         let (first, _) = origin.make(&origin.root(), b"pool", &Make::Dir).unwrap();
         let (second, _) = origin.make(&first, b"part-1", &Make::Dir).unwrap();
         let pools = vec![first.clone(), second.clone()];
-        let own = OwnFolders { pools, conflicts: origin.root(), at_work: origin.root() };
+        let own = OwnFolders {
+            pools,
+            conflicts: origin.root(),
+            at_work: (origin.root(), b"at-work"[..].into()),
+        };
         // As an earlier version leaves them: all in one folder.
         let made = |number: u64| origin.make(&first, &staged_name(number), &Make::File).unwrap().0;
         let (even, odd, twice, unused) = (made(4), made(5), made(7), made(9));

@@ -99,13 +99,12 @@ impl Live {
 
     fn carry_out(&self, (batch, plan): (BatchId, Plan)) {
         let controls = self.lock().controls();
-        let result =
+        let carried =
             carry_out(&*self.origin, &self.own, &plan, controls, LANES, &self.at_work, &|| {
                 self.clock.now()
             });
-        self.with(|front, now| front.batch_ended(now, batch, &plan, result));
+        self.with(|front, now| front.batch_ended(now, batch, plan, carried));
         // Whoever waits for room may have waited for what this batch held.
-        drop(plan);
         self.with(|_, _| ());
     }
 

@@ -143,6 +143,8 @@ impl Shared {
         pending.ticket = Some(Ticket { needs, ask: ask.clone() });
         let paged = match pending.ask {
             Ask::Read { ino, mapped: true, .. } | Ask::Write { ino, mapped: true, .. } => Some(ino),
+            // The kernel writes no page of the file back meanwhile.
+            Ask::SetAttr { ino, set } if set.size.is_some() => Some(ino),
             _ => None,
         };
         let slot: Slot = Arc::new(Mutex::new(Some(pending)));
@@ -196,10 +198,19 @@ impl Shared {
             let mut has_answered = false;
             while is_done.recv_timeout(WAIT_FOR_KERNEL).is_err() {
                 let slots = lock(&self.paging).remove(&ino).unwrap_or_default();
+                let may_change = self.may_change(live, ino);
                 for slot in slots {
-                    if let Some(pending) = lock(&slot).take() {
-                        has_answered = true;
-                        live.begin(pending);
+                    // A truncation holds pages back only of a file that may be changed here: else none waits for it.
+                    let goes = |pending: &Pending| {
+                        may_change || !matches!(pending.ask, Ask::SetAttr { .. })
+                    };
+                    let pending = lock(&slot).take_if(|pending| goes(pending));
+                    match pending {
+                        Some(pending) => {
+                            has_answered = true;
+                            live.begin(pending);
+                        }
+                        None => lock(&self.paging).entry(ino).or_default().push(slot),
                     }
                 }
             }
@@ -207,6 +218,12 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// Whether this host has the token to change a file.
+    fn may_change(&self, live: &Live, ino: Ino) -> bool {
+        let file = live.with(|front, _| front.tree.node(ino).map(|node| node.key.handle.clone()));
+        file.is_some_and(|file| self.tokens.cover_of(&file).is_some())
     }
 
     /// Waits until the origin has everything up to a group, and the journal says so durably; false if that will never be.

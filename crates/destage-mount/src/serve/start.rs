@@ -194,8 +194,15 @@ fn own_folders(origin: &LocalOrigin, uuid: &str) -> Result<OwnFolders, Errno> {
     }
     let conflicts_here = folder(origin, &conflicts, uuid.as_bytes())?;
     let at_work = folder(origin, &top, b"at-work")?;
-    let at_work_here = made(origin, &at_work, uuid.as_bytes(), &Make::File)?;
-    let own = OwnFolders { pools: all, conflicts: conflicts_here, at_work: at_work_here };
+    match origin.make(&at_work, uuid.as_bytes(), &Make::File) {
+        Ok(_) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let own = OwnFolders {
+        pools: all,
+        conflicts: conflicts_here,
+        at_work: (at_work.clone(), uuid.as_bytes().into()),
+    };
     for made in [&origin.root(), &top, &pools, &pool, &conflicts, &at_work] {
         origin.sync(made)?;
     }
@@ -203,12 +210,7 @@ fn own_folders(origin: &LocalOrigin, uuid: &str) -> Result<OwnFolders, Errno> {
 }
 
 fn folder(origin: &LocalOrigin, dir: &Key, name: &[u8]) -> Result<Key, Errno> {
-    made(origin, dir, name, &Make::Dir)
-}
-
-/// What there is of this name already, or is made now.
-fn made(origin: &LocalOrigin, dir: &Key, name: &[u8], make: &Make) -> Result<Key, Errno> {
-    match origin.make(dir, name, make) {
+    match origin.make(dir, name, &Make::Dir) {
         Ok((key, _)) => Ok(key),
         Err(Errno::EXIST) => Ok(origin.lookup(dir, name)?.0),
         Err(error) => Err(error),

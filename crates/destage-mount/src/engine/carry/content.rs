@@ -109,6 +109,7 @@ impl Carrier<'_> {
         if growth.is_unsynced && !self.controls.no_growth_order {
             self.origin.sync(key)?;
             growth.is_unsynced = false;
+            self.is_at_work()?;
         }
         Ok(())
     }

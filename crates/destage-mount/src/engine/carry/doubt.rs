@@ -78,7 +78,7 @@ impl Carrier<'_> {
                 Err(Errno::STALE | Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             }
-            if self.origin.has_name(&work.file, &work.dirs[0], name)? {
+            if self.has_name(&work.file, &work.dirs[0], name)? {
                 found.insert(place, Some(*ino));
             }
         }
@@ -139,7 +139,7 @@ impl Carrier<'_> {
                 let place = (dir, name);
                 if found.get(&place) == Some(&None)
                     && let Some((file, dir)) = keys
-                    && self.origin.has_name(file, dir, &place.1)?
+                    && self.has_name(file, dir, &place.1)?
                 {
                     found.insert(place, whose);
                     is_there = true;
@@ -167,7 +167,7 @@ impl Carrier<'_> {
     pub(super) fn end_rename(&self, work: &NameWork) -> Result<()> {
         let NameChange::Rename { name, .. } = &work.change else { return Ok(()) };
         let [dir, _] = &work.dirs;
-        if self.whose(dir, name)?.is_none() && self.origin.has_name(&work.file, dir, name)? {
+        if self.whose(dir, name)?.is_none() && self.has_name(&work.file, dir, name)? {
             self.origin.unlink(dir, name)?;
         }
         Ok(())

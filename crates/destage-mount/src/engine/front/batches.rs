@@ -2,9 +2,11 @@
 
 use super::{Front, Landed, Plan};
 use crate::ask::{Ino, Kind};
+use crate::engine::carry::Carried;
 use crate::engine::lives::Life;
+use crate::engine::plan::Step;
 use crate::engine::record::{Base, Record};
-use crate::origin::Result;
+use crate::engine::traces::Judged;
 use destage_core::Time;
 use destage_core::{Access, BatchId, Fault, Input, Lsn, RequestId, WaitFor};
 use destage_engine::Drive;
@@ -21,10 +23,22 @@ pub(super) struct Batches {
 impl Front {
     /// The core wants a batch at the origin.
     pub(super) fn begin_batch(&mut self, batch: BatchId) {
+        if let Some(mut plan) = self.plan(batch) {
+            if plan.is_to_be_judged() && !self.settings.controls.no_intent {
+                plan.step = Step::Judge;
+                self.out.batches.push((batch, plan));
+            } else {
+                self.intend(batch, plan, &Judged::default());
+            }
+        }
+    }
+
+    /// What a batch does now, if anything.
+    fn plan(&mut self, batch: BatchId) -> Option<Plan> {
         if self.has_lost_origin() {
             let result = Err(Fault::Unavailable);
             self.core.handle(self.now, Input::Destaged { batch, result });
-            return;
+            return None;
         }
         let upto = self.core.batch(batch).last().copied().unwrap_or(Lsn::ZERO);
         let mut plan = self.tree.plan(upto, self.core.last());
@@ -34,21 +48,55 @@ impl Front {
             self.say_decided(upto);
             self.tree.nothing_left(upto);
             self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
-            return;
+            return None;
         }
         if plan.files.is_empty() && plan.names.is_empty() {
             // All that is due is void.
-            return self.land(batch, &plan, &Landed::default());
+            self.land(batch, &plan, &Landed::default(), &[]);
+            return None;
         }
-        let is_new = self.tree.begin(&plan);
+        self.tree.begin(&plan);
         // Its name may come to the origin with this batch, and go.
         plan.files.iter().for_each(|file| self.pin_if_unnamed(file.key.ino));
+        Some(plan)
+    }
+
+    /// Nothing of a batch has been changed yet. What others have changed by now is said in the journal, for later nobody could
+    /// tell; with that, in one group, what the batch may change.
+    fn judged(&mut self, batch: BatchId, plan: Plan, judged: &Judged) {
+        if judged.is_empty() {
+            return self.intend(batch, plan, judged);
+        }
+        if !judged.others.is_empty() {
+            tracing::warn!(
+                files = judged.others.len(),
+                "others have changed files at the origin that this host has changed, too: its versions are kept as conflicts"
+            );
+        }
+        self.tree.failed(&plan, &[]);
+        self.tree.traces.judged(judged);
+        drop(plan);
+        if let Some(plan) = self.plan(batch) {
+            self.intend(batch, plan, judged);
+        }
+    }
+
+    fn intend(&mut self, batch: BatchId, plan: Plan, judged: &Judged) {
         if self.settings.controls.no_intent {
             self.out.batches.push((batch, plan));
             return;
         }
-        let lsn = if is_new {
-            self.write(Access::Back, None, &[plan.intent()])
+        let mut records = judged.records(self.tree.begun_upto().0, ENTRIES_MAX);
+        let files = plan.may_touch.keys().copied();
+        let is_new = self.tree.traces.begin(plan.upto, files, &plan.absorbed);
+        let lsn = if is_new || !records.is_empty() {
+            while records.len() > 1 {
+                let later = records.split_off(1);
+                self.write(Access::Back, None, &records);
+                records = later;
+            }
+            records.push(plan.intent());
+            self.write(Access::Back, None, &records)
         } else {
             // One that fails for hours is not to fill the journal. What it brings has to be durable here all the same.
             plan.at
@@ -66,38 +114,21 @@ impl Front {
         else {
             return false;
         };
+        let plan = Plan { step: Step::Carry, ..plan };
         self.out.batches.push((batch, plan));
         true
     }
 
     /// A batch has been carried out, or not.
-    pub(crate) fn batch_ended(
-        &mut self,
-        now: Time,
-        batch: BatchId,
-        plan: &Plan,
-        result: Result<Landed>,
-    ) {
+    pub(crate) fn batch_ended(&mut self, now: Time, batch: BatchId, plan: Plan, carried: Carried) {
         self.advance(now);
-        match result {
-            Ok(landed) if !landed.others.is_empty() => {
-                tracing::warn!(
-                    files = landed.others.len(),
-                    "others have changed files at the origin since this mount last did, and it had not ended: that is not written over"
-                );
+        match carried {
+            Carried::Judged(judged) => self.judged(batch, plan, &judged),
+            Carried::Landed(landed, beyond) => {
                 self.counted.origin_error = None;
-                self.tree.others.extend(&landed.others);
-                let files = landed.others.clone();
-                self.write(Access::Back, None, &[Record::Others { upto: plan.upto.0, files }]);
-                self.tree.failed(plan);
-                let result = Err(Fault::Unavailable);
-                self.core.handle(self.now, Input::Destaged { batch, result });
+                self.land(batch, &plan, &landed, &beyond);
             }
-            Ok(landed) => {
-                self.counted.origin_error = None;
-                self.land(batch, plan, &landed);
-            }
-            Err(errno) => {
+            Carried::Failed(errno, changed) => {
                 if errno.is_end_of_mount() {
                     self.lose_origin(now, errno);
                 } else {
@@ -106,7 +137,7 @@ impl Front {
                 self.counted.origin_errors += 1;
                 self.counted.origin_error = Some(errno.to_string());
                 self.measured.origin_failed(self.now);
-                self.tree.failed(plan);
+                self.tree.failed(&plan, &changed);
                 let result = Err(Fault::Unavailable);
                 self.core.handle(self.now, Input::Destaged { batch, result });
             }
@@ -115,7 +146,13 @@ impl Front {
         self.pump();
     }
 
-    fn land(&mut self, batch: BatchId, plan: &Plan, landed: &Landed) {
+    fn land(
+        &mut self,
+        batch: BatchId,
+        plan: &Plan,
+        landed: &Landed,
+        beyond: &[(Ino, Option<Base>)],
+    ) {
         let files = plan.files.iter().filter(|file| file.stat.kind == Kind::File);
         self.counted.files_written += files.count() as u64;
         self.counted.names_changed += plan.names.len() as u64;
@@ -149,6 +186,15 @@ impl Front {
                 ino: conflict.ino,
                 reason: conflict.reason.to_owned(),
             });
+        }
+        // Of attempts that went further, these files are known again.
+        let begun = self.tree.begun_upto();
+        if begun > plan.upto {
+            self.tree.traces.failed(beyond);
+            let left = beyond.iter().filter_map(|&(ino, base)| Some((ino, base?))).collect();
+            let rest = plan.touched.keys().copied().collect();
+            let known = Judged { left, rest, ..Judged::default() };
+            records.extend(known.records(begun.0, usize::MAX));
         }
         let lsn = self.write(Access::Back, None, &records);
         self.batches.checkpoint = Some((lsn, plan.upto));

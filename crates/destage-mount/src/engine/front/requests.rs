@@ -48,9 +48,12 @@ pub(super) struct Requests {
 
 struct Waiting {
     pending: Pending,
-    /// What it means, while nothing has happened since that was found out: the newest group then, and what was settled.
-    done: Option<(Done, (Lsn, u64))>,
+    /// What it means, while nothing has happened since that was found out.
+    done: Option<(Done, KnownAt)>,
 }
+
+/// The newest group, what was settled, and for an open the newest handle.
+type KnownAt = (Lsn, u64, Option<Handle>);
 
 impl Requests {
     pub(super) fn len(&self) -> usize {
@@ -242,7 +245,7 @@ impl Front {
         let bytes = done.records.iter().map(super::data_bytes).sum::<usize>() as u32;
         let unit = self.unit(done.ino);
         let id = self.requests.number();
-        let at = (self.core.last(), self.tree.settled());
+        let at = self.known_at(&done);
         self.requests.waiting.insert(id, Waiting { pending, done: Some((done, at)) });
         let intent = Intent::Write { bytes, ack: Ack::Policy, fetch: false };
         let units: Vec<_> = unit.into_iter().collect();
@@ -250,6 +253,12 @@ impl Front {
         self.core.handle(self.now, Input::Access { request, intent, units: &units });
         self.core.handle(self.now, Input::Tick);
         self.pump();
+    }
+
+    /// What comes of a request rests on no more than this.
+    fn known_at(&self, done: &Done) -> KnownAt {
+        let handle = done.opened.map(|_| self.last_handle);
+        (self.core.last(), self.tree.settled(), handle)
     }
 
     /// It is its turn.
@@ -263,8 +272,7 @@ impl Front {
             let need = Need::Space(self.landed());
             return self.retry(access, pending, need);
         }
-        let now = (self.core.last(), self.tree.settled());
-        let done = match done.filter(|&(_, at)| at == now) {
+        let done = match done.filter(|(done, at)| *at == self.known_at(done)) {
             Some((done, _)) => done,
             None => {
                 // What was known when it came may not be so any more.
@@ -406,7 +414,8 @@ impl Front {
                 Ask::Open { flags, .. } | Ask::Make { open: Some(flags), .. } => *flags,
                 _ => libc::O_RDONLY,
             };
-            if self.covers.is_some() && flags & libc::O_ACCMODE != libc::O_RDONLY {
+            // A mapping that can be stored to needs a file that can be read, too.
+            if flags & libc::O_ACCMODE == libc::O_RDWR {
                 node.writers += 1;
                 self.writers.insert(self.last_handle, node.key.ino);
             }

@@ -16,6 +16,8 @@ fn rounds(seed: u64, controls: FrontControls, rounds: usize) -> usize {
     let mut world = World::new(seed, controls);
     // From the first crash on.
     world.names_fresh = Span::from_secs(2 * (seed / 2 % 2));
+    // What is changed after a long sync is not to look like the work of others.
+    world.origin.syncs_take(Span::from_secs(12 * (seed / 4 % 2)));
     for round in 0..rounds {
         let death = [Death::Process, Death::Host, Death::All][world.random.below(3)];
         let (of_disk, after) = (world.random.below(4) == 0, 1 + world.random.below(120) as u64);

@@ -287,6 +287,8 @@ fn a_read_of_a_file_that_another_program_may_store_to_needs_the_exclusive_token(
         panic!("it is opened")
     };
     assert_eq!(mode(&world), Some(Mode::Read));
+    world.sure(Ask::Open { ino, flags: libc::O_WRONLY });
+    assert_eq!(mode(&world), Some(Mode::Read), "a file that cannot be read cannot be mapped");
     let Answered::Opened(writer) = world.sure(Ask::Open { ino, flags: libc::O_RDWR }) else {
         panic!("it is opened")
     };
@@ -296,6 +298,22 @@ fn a_read_of_a_file_that_another_program_may_store_to_needs_the_exclusive_token(
     assert_eq!(mode(&world), Some(Mode::Exclusive));
     world.sure(Ask::Release { ino, handle: writer.handle });
     assert_eq!(mode(&world), Some(Mode::Read));
+}
+
+/// The kernel is asked for what was stored to pages, of every mount: they are durable within d.
+#[test]
+fn pages_of_a_file_that_a_program_may_store_to_are_looked_at() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let ino = filled(&mut world, root, "file", b"content");
+    let looks = |world: &mut World, mapped| {
+        world.sure(Ask::Read { ino, offset: 0, len: 1, mapped });
+        !world.front.as_mut().unwrap().take_mapped().is_empty()
+    };
+    assert!(!looks(&mut world, true), "nobody may store to it");
+    world.sure(Ask::Open { ino, flags: libc::O_RDWR });
+    assert!(looks(&mut world, true));
+    assert!(!looks(&mut world, false), "what went to a program's memory is no page");
 }
 
 /// Whoever waits for an fsync goes on as if this host were not shut out.

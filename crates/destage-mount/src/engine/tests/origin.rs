@@ -42,6 +42,9 @@ struct State {
     /// This effect fails, and no other.
     fails_at: Option<u64>,
     clock: i64,
+    sync_takes: i64,
+    /// What others append to a file, and at which effect.
+    appended: Option<(u64, Key, &'static [u8])>,
     /// Blocks in all, if they are limited.
     room: Option<u64>,
     /// Most bytes of a file.
@@ -112,6 +115,8 @@ impl SimOrigin {
             dies_at: None,
             fails_at: None,
             clock: 1_000_000_000_000,
+            sync_takes: 0,
+            appended: None,
             room: None,
             size_max: u64::MAX,
             in_steps,
@@ -236,6 +241,25 @@ impl SimOrigin {
         self.state().clock += span.0 as i64;
     }
 
+    /// Whoever makes something durable waits for so long.
+    pub(super) fn syncs_take(&self, span: Span) {
+        self.state().sync_takes = span.0 as i64;
+    }
+
+    /// Others append to a file while so many effects more are under way.
+    pub(super) fn others_append(&self, effects: u64, key: &Key, more: &'static [u8]) {
+        let mut state = self.state();
+        state.appended = Some((state.effects + effects, within(key), more));
+    }
+
+    pub(super) fn clock(&self) -> i64 {
+        self.state().clock
+    }
+
+    pub(super) fn since(&self, began: i64) -> Span {
+        Span((self.clock() - began) as u64)
+    }
+
     /// It finds out anew when a file was changed, as the server of CephFS does after an eviction.
     pub(super) fn guess_mtime(&self, key: &Key) {
         let mut state = self.state();
@@ -337,6 +361,9 @@ impl State {
             return Err(Errno::IO);
         }
         self.effects += 1;
+        if let Some((_, key, more)) = self.appended.take_if(|(at, ..)| *at <= self.effects) {
+            self.append(&key, more);
+        }
         if self.fails_at.take_if(|at| *at <= self.effects).is_some() {
             return Err(Errno::NOSPC);
         }
@@ -402,6 +429,14 @@ impl State {
                 file.stat.mtime = now;
             }
         }
+    }
+
+    /// Others append, durably.
+    fn append(&mut self, key: &Key, more: &[u8]) {
+        let content = self.content.entry(key.ino).or_default();
+        content.now.extend(more);
+        content.durable.extend(more);
+        self.touch(key.ino, true);
     }
 
     fn change(&mut self, key: &Key, change: Change) -> Result<()> {

@@ -5,7 +5,7 @@ use super::origin::{Death, SimOrigin};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, Stat};
 use crate::engine::front::FrontControls;
 use crate::engine::{
-    AtWork, Below, Covers, Front, FrontSettings, Hints, Landed, Need, OwnFolders, Pending, Plan,
+    AtWork, Below, Carried, Covers, Front, FrontSettings, Hints, Need, OwnFolders, Pending, Plan,
     Record, Scan, Submitted, Ticket, carry_out, read_group,
 };
 use crate::origin::pool::Pool;
@@ -71,7 +71,7 @@ pub(super) struct World {
     commits: VecDeque<destage_runtime::commit::CommitWork>,
     batches: VecDeque<(destage_core::BatchId, Plan)>,
     /// Carried out, and not told of yet.
-    landing: Option<(destage_core::BatchId, Plan, Result<Landed, Errno>)>,
+    landing: Option<(destage_core::BatchId, Plan, Carried)>,
     free: Vec<u64>,
     /// So many files were to be given out again.
     pub(super) given_back: usize,
@@ -352,22 +352,25 @@ impl World {
         } else if takes_commit && let Some(work) = self.commits.pop_front() {
             let done = work.run();
             self.front().commit_ended(now, done);
-        } else if let Some((batch, plan, result)) = self.landing.take() {
-            self.front().batch_ended(now, batch, &plan, result);
+        } else if let Some((batch, plan, carried)) = self.landing.take() {
+            self.front().batch_ended(now, batch, plan, carried);
         } else if let Some((batch, plan)) = self.batches.pop_front() {
             let own = self.own.clone().expect("it has started");
             self.origin.forget_names(true);
-            let result = carry_out(
+            let origin = self.origin.clone();
+            let began = origin.clock();
+            let carried = carry_out(
                 &*self.origin,
                 &own,
                 &plan,
                 self.controls.carry,
                 1,
                 &self.at_work,
-                &|| now,
+                &|| now + origin.since(began),
             );
+            self.now = now + origin.since(began);
             self.origin.forget_names(false);
-            self.landing = Some((batch, plan, result));
+            self.landing = Some((batch, plan, carried));
         } else if !self.discard_one() {
             return false;
         }
@@ -568,17 +571,22 @@ fn lost_by(covers: Option<&FakeCovers>, record: &Record) -> Option<Ino> {
 }
 
 fn own_folders(origin: &dyn Origin) -> Option<OwnFolders> {
-    let made = |dir: &Key, name: &[u8], make: &Make| match origin.make(dir, name, make) {
+    let folder = |dir: &Key, name: &[u8]| match origin.make(dir, name, &Make::Dir) {
         Ok((key, _)) => Some(key),
         Err(Errno::EXIST) => origin.lookup(dir, name).ok().map(|(key, _)| key),
         Err(_) => None,
     };
-    let folder = |dir: &Key, name: &[u8]| made(dir, name, &Make::Dir);
     let top = folder(&origin.root(), crate::OWN_FOLDER)?;
     let pools = ["pool", "pool2"].map(|name| folder(&top, name.as_bytes()));
     let pools = pools.into_iter().collect::<Option<Vec<_>>>()?;
     let conflicts = folder(&top, b"conflicts")?;
-    let at_work = made(&top, b"at-work", &Make::File)?;
+    let at_work = folder(&top, b"at-work")?;
+    match origin.make(&at_work, b"mount", &Make::File) {
+        Ok(_) | Err(Errno::EXIST) => {}
+        Err(_) => return None,
+    }
+    origin.sync(&at_work).ok()?;
+    let at_work = (at_work, b"mount"[..].into());
     let own = OwnFolders { pools, conflicts, at_work };
     origin.sync(&top).ok()?;
     Some(own)

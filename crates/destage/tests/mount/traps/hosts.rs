@@ -116,6 +116,53 @@ fn trap_08_a_handle_on_one_host_knows_the_end_that_another_host_has_moved() {
     hosts.stop();
 }
 
+/// Stores through a mapping and truncates, until its time is over.
+const STORER: &str = "
+import mmap, os, sys, time
+file = open('mapped', 'r+b')
+pages = mmap.mmap(file.fileno(), 8192)
+end, round = time.monotonic() + 5, 0
+while time.monotonic() < end:
+    round += 1
+    pages[0] = round % 256
+    os.ftruncate(file.fileno(), 8192 + round % 2)
+";
+/// Reads what the other one stores, as often.
+const READER: &str = "
+import time
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    with open('mapped', 'rb') as file:
+        file.read(1)
+";
+
+/// While a truncation is under way, the kernel writes no page of its file back: whoever gives the file up waits for pages, and
+/// the truncation is not to wait for that.
+#[test]
+fn trap_08_a_truncation_and_pages_that_another_host_wants_do_not_wait_for_each_other() {
+    if !has_python() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let Some(etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 2) else { return };
+    let hosts = Hosts::start(&scratch, &folders, &etcd, LONG, &[]);
+    fs::write(hosts.folders[0].join("mapped"), vec![0; 8192]).expect("it is made");
+    let programs = [STORER, READER].iter().zip(&hosts.folders).map(|(program, folder)| {
+        let mut python = Command::new("python3");
+        python.args(["-c", program]).current_dir(folder).spawn().expect("python starts")
+    });
+    for mut program in programs.collect::<Vec<_>>() {
+        let mut status = None;
+        eventually("nobody waits for ever", PATIENCE, || {
+            status = program.try_wait().expect("it can be waited for");
+            status.is_some()
+        });
+        assert!(status.expect("it has ended").success());
+    }
+    hosts.stop();
+}
+
 /// Locks a file and gives it up as it is told.
 const LOCKER: &str = "
 import fcntl, signal, struct, sys

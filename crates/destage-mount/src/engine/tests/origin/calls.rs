@@ -123,6 +123,7 @@ impl Origin for SimOrigin {
             content.since.clear();
         }
         state.history = vec![state.snapshot()];
+        state.clock += state.sync_takes;
         Ok(())
     }
 
@@ -247,6 +248,11 @@ impl Origin for SimOrigin {
         let mut state = self.state();
         state.look()?;
         state.forgotten.remove(&(dir.ino, name.into()));
+        if state.in_steps && state.file(file).is_ok() {
+            // It is given the name, and loses it.
+            state.touch(file.ino, false);
+            state.changed();
+        }
         Ok(state.whose(dir, name) == Ok(file.ino))
     }
 
