@@ -125,17 +125,13 @@ pub(crate) fn carry_out(
             Err(error) => Carried::Failed(error, Vec::new()),
         };
     }
-    let done = carrier.all(plan);
-    let mut changed = Vec::new();
-    if done.is_err() || plan.may_touch.len() > plan.touched.len() {
-        changed = carrier.changed(plan);
-    }
-    match done {
+    match carrier.all(plan) {
         Ok(()) => {
-            changed.retain(|(ino, _)| !plan.touched.contains_key(ino));
-            Carried::Landed(carrier.landed, changed)
+            let is_beyond = |ino| !plan.touched.contains_key(&ino);
+            let beyond = carrier.changed(plan, is_beyond, true);
+            Carried::Landed(carrier.landed, beyond)
         }
-        Err(error) => Carried::Failed(error, changed),
+        Err(error) => Carried::Failed(error, carrier.changed(plan, |_| true, false)),
     }
 }
 

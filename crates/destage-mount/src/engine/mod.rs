@@ -23,7 +23,9 @@ mod tree;
 mod views;
 
 pub(crate) use below::Below;
-pub(crate) use carry::{AtWork, Carried, OwnFolders, carry_out};
+#[cfg(test)]
+pub(crate) use carry::Carried;
+pub(crate) use carry::{AtWork, OwnFolders, carry_out};
 pub(crate) use covers::{Covers, root_of};
 pub(crate) use extents::Fragment;
 pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted, Ticket};

@@ -198,15 +198,25 @@ impl Carrier<'_> {
         Ok(found.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// What the files are like now that this attempt has changed, where the origin says so.
-    pub(super) fn changed(&self, plan: &Plan) -> Vec<(Ino, Option<Base>)> {
+    /// What the files are like now that this attempt has changed, of some, where the origin says so. The journal may only be told
+    /// of what stays there, whatever dies next (`durable`).
+    pub(super) fn changed(
+        &self,
+        plan: &Plan,
+        is_asked: impl Fn(Ino) -> bool,
+        durable: bool,
+    ) -> Vec<(Ino, Option<Base>)> {
         let touched = self.touched();
         let changed = touched.changed.difference(&touched.others);
+        let changed = changed.filter(|ino| is_asked(**ino));
         let changed: Vec<(Ino, &Key)> =
             changed.filter_map(|ino| Some((*ino, plan.may_touch.get(ino)?))).collect();
-        let look = |&(ino, key): &(Ino, &Key)| match self.origin.stat(key) {
-            Err(Errno::STALE | Errno::NOENT) => Ok(None),
-            found => Ok(Some((ino, found.ok().map(|stat| Base::of(&stat))))),
+        let look = |&(ino, key): &(Ino, &Key)| {
+            let synced = if durable { self.origin.sync(key) } else { Ok(()) };
+            match synced.and_then(|()| self.origin.stat(key)) {
+                Err(Errno::STALE | Errno::NOENT) => Ok(None),
+                found => Ok(Some((ino, found.ok().map(|stat| Base::of(&stat))))),
+            }
         };
         let looked = self.each(&changed, look).unwrap_or_default();
         looked.into_iter().flatten().collect()
