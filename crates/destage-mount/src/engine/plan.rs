@@ -152,7 +152,7 @@ impl Plan {
     pub(crate) fn intent(&self) -> Record {
         Record::Intent {
             upto: self.upto.0,
-            files: self.touched.keys().copied().collect(),
+            files: self.may_touch.keys().copied().collect(),
             absorbed: self.absorbed.iter().collect(),
         }
     }
