@@ -360,7 +360,7 @@ impl Tree {
             self.traces = Traces::default();
         } else {
             self.written_in_part.retain(|ino| !plan.touched.contains_key(ino));
-            plan.touched.keys().for_each(|ino| self.traces.forget(*ino));
+            self.traces.landed(plan.touched.keys().copied());
         }
         self.clean(plan, named)
     }

@@ -143,6 +143,12 @@ impl Traces {
         self.others.extend(&judged.others);
     }
 
+    /// A batch has brought these, while earlier attempts have gone further. What the journal said of it is void with it.
+    pub(crate) fn landed(&mut self, files: impl Iterator<Item = Ino>) {
+        files.for_each(|ino| self.forget(ino));
+        self.said = Said::default();
+    }
+
     /// A batch has brought a file, and the journal says what the origin holds; or the number is another file's.
     pub(crate) fn forget(&mut self, ino: Ino) {
         self.left.remove(&ino);
