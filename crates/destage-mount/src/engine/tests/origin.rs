@@ -43,6 +43,7 @@ struct State {
     fails_at: Option<u64>,
     clock: i64,
     sync_takes: i64,
+    is_slow: bool,
     /// What others append to a file, and at which effect.
     appended: Option<(u64, Key, &'static [u8])>,
     /// Blocks in all, if they are limited.
@@ -116,6 +117,7 @@ impl SimOrigin {
             fails_at: None,
             clock: 1_000_000_000_000,
             sync_takes: 0,
+            is_slow: false,
             appended: None,
             room: None,
             size_max: u64::MAX,
@@ -241,9 +243,13 @@ impl SimOrigin {
         self.state().clock += span.0 as i64;
     }
 
-    /// Whoever makes something durable waits for so long.
+    /// Whoever makes something durable while it is slow waits for so long.
     pub(super) fn syncs_take(&self, span: Span) {
         self.state().sync_takes = span.0 as i64;
+    }
+
+    pub(super) fn is_slow(&self, is_slow: bool) {
+        self.state().is_slow = is_slow;
     }
 
     /// Others append to a file while so many effects more are under way.

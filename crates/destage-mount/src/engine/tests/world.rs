@@ -359,6 +359,8 @@ impl World {
             self.origin.forget_names(true);
             let origin = self.origin.clone();
             let began = origin.clock();
+            // Nobody's clock stands still meanwhile.
+            origin.is_slow(true);
             let carried = carry_out(
                 &*self.origin,
                 &own,
@@ -368,6 +370,7 @@ impl World {
                 &self.at_work,
                 &|| now + origin.since(began),
             );
+            origin.is_slow(false);
             self.now = now + origin.since(began);
             self.origin.forget_names(false);
             self.landing = Some((batch, plan, carried));
