@@ -348,7 +348,7 @@ impl State {
     fn tick(&mut self) -> Moment {
         self.clock += 1;
         let nanos = (self.clock % 1_000_000_000) as u32;
-        Moment { seconds: (self.clock / 1_000_000_000) as i64, nanos }
+        Moment { seconds: self.clock / 1_000_000_000, nanos }
     }
 
     /// Whose a name is, as far as the client of it knows.
