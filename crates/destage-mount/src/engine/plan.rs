@@ -83,6 +83,13 @@ pub(crate) struct FileWork {
     pub(crate) staged: Option<u64>,
 }
 
+impl FileWork {
+    /// What the origin is to hold of it before it is changed.
+    pub(crate) fn judged_by(&self) -> Option<Base> {
+        self.base.filter(|_| self.stat.kind == Kind::File && !self.is_others && !self.is_lost)
+    }
+}
+
 /// A file of which nobody knows how an attempt has left it.
 #[derive(Clone, Debug)]
 pub(crate) struct Unsure {
@@ -145,7 +152,7 @@ impl Plan {
 
     /// Whether there is anything of which others may have changed what is known.
     pub(crate) fn is_to_be_judged(&self) -> bool {
-        !self.unsure.is_empty() || self.files.iter().any(|file| file.base.is_some())
+        !self.unsure.is_empty() || self.files.iter().any(|file| file.judged_by().is_some())
     }
 
     /// What is to be durable before the origin is touched.

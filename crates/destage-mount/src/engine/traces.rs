@@ -46,10 +46,6 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.left.is_empty() && self.others.is_empty() && self.rest.is_empty()
-    }
-
     fn files(&self) -> impl Iterator<Item = Ino> {
         let left = self.left.iter().map(|(ino, _)| ino);
         left.chain(&self.others).chain(&self.rest).copied()

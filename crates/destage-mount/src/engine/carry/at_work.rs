@@ -63,8 +63,14 @@ impl Carrier<'_> {
                 return Ok(());
             }
             // It says nothing of the file that is to be changed.
-            let say = self.say(now);
-            say.map_err(|error| if error.is_end_of_mount() { error } else { Errno::IO })?;
+            match self.say(now) {
+                Ok(()) => {}
+                Err(error) if error.is_end_of_mount() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot say at the origin, in .destage/at-work, that files are changed");
+                    return Err(Errno::IO);
+                }
+            }
             let took = Span((self.clock)().0 - now.0);
             *said_until = Some(now + Span(2 * took.0).clamp(SAY_EVERY, SAID_MAX));
         }
@@ -120,7 +126,8 @@ impl Carrier<'_> {
                 Found::Nothing => judged.rest.push(ino),
             }
         }
-        let known: Vec<_> = plan.files.iter().filter_map(|file| Some((file, file.base?))).collect();
+        let known: Vec<_> =
+            plan.files.iter().filter_map(|file| Some((file, file.judged_by()?))).collect();
         for (ino, found) in self.each(&known, |(file, base)| self.is_as_known(file, *base, plan))? {
             match found {
                 Some(Found::Others) => judged.others.push(ino),
@@ -139,9 +146,6 @@ impl Carrier<'_> {
         plan: &Plan,
     ) -> Result<(Ino, Option<Found>)> {
         let ino = file.key.ino;
-        if file.stat.kind != Kind::File || file.is_others || file.is_lost {
-            return Ok((ino, None));
-        }
         let found = self.found(&file.key)?.filter(|found| !base.is_of(found, plan.is_shared));
         let Some(found) = found else { return Ok((ino, None)) };
         let is_ours = self.is_only_here(file)?;
@@ -156,6 +160,8 @@ impl Carrier<'_> {
         let synced = if syncs { self.origin.sync(&file.key) } else { Ok(()) };
         let found = match synced {
             Err(Errno::STALE | Errno::NOENT) => None,
+            // Whoever brings it finds that out.
+            Err(error) if is_lasting(error) => self.found(&file.key)?,
             synced => synced.and_then(|()| self.found(&file.key))?,
         };
         let Some(found) = found else { return Ok((ino, Found::Nothing)) };

@@ -49,12 +49,17 @@ impl Carrier<'_> {
             }
         }
         self.find_forgotten(works, &changes, &mut found)?;
-        let guess = guess(&changes, &found, &within);
+        let mut guessed = guess(&changes, &found, &within);
         // Others may have changed names, or a client of the origin has forgotten some.
-        if guess.mismatches > 0 && self.looks_again(works, &changes, &guess.as_good, &mut found)? {
-            return Ok(self::guess(&changes, &found, &within).done);
+        if guessed.mismatches > 0
+            && self.looks_again(works, &changes, &guessed.as_good, &mut found)?
+        {
+            guessed = guess(&changes, &found, &within);
         }
-        Ok(guess.done)
+        if guessed.mismatches > 0 {
+            guessed = guess(&changes, &found, &self.staged_done(works)?);
+        }
+        Ok(guessed.done)
     }
 
     /// A name that was to go seems to be gone to a client that has forgotten it, too. Then its file is still there.
@@ -94,10 +99,15 @@ impl Carrier<'_> {
     /// usual. Where files are made in advance nobody else changes anything, and a file that is only there has not got its first
     /// name.
     fn surely_done(&self, works: &[NameWork]) -> Result<RangeInclusive<usize>> {
-        let mut least = 0;
-        if !works.iter().any(|work| self.is_lost(work)) {
-            return Ok(0..=works.len());
+        if works.iter().any(|work| self.is_lost(work)) {
+            self.staged_done(works)
+        } else {
+            Ok(0..=works.len())
         }
+    }
+
+    fn staged_done(&self, works: &[NameWork]) -> Result<RangeInclusive<usize>> {
+        let mut least = 0;
         for (index, work) in works.iter().enumerate() {
             let NameChange::Create { staged, make, .. } = &work.change else { continue };
             match self.is_staged(&work.file, make.kind(), *staged)? {
@@ -152,7 +162,11 @@ impl Carrier<'_> {
     /// A file that has its first name is not to keep the one under which it was made in advance: where a rename takes two
     /// steps, an earlier attempt may have ended between them.
     pub(super) fn end_create(&self, work: &NameWork) -> Result<()> {
-        let NameChange::Create { staged, .. } = &work.change else { return Ok(()) };
+        let NameChange::Create { staged, make, .. } = &work.change else { return Ok(()) };
+        if self.is_staged(&work.file, make.kind(), *staged)? == Some(true) {
+            // It has no other one.
+            return Ok(());
+        }
         let pool = self.own.pool(*staged);
         let staged = staged_name(*staged);
         // Its client may have forgotten the name.

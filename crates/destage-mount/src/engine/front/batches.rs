@@ -55,18 +55,12 @@ impl Front {
             self.land(batch, &plan, &Landed::default(), &[]);
             return None;
         }
-        self.tree.begin(&plan);
-        // Its name may come to the origin with this batch, and go.
-        plan.files.iter().for_each(|file| self.pin_if_unnamed(file.key.ino));
         Some(plan)
     }
 
     /// Nothing of a batch has been changed yet. What others have changed by now is said in the journal, for later nobody could
-    /// tell; with that, in one group, what the batch may change.
+    /// tell; with that, in one group, what the batch may change. It is planned anew: what it was to bring may be gone.
     fn judged(&mut self, batch: BatchId, plan: Plan, judged: &Judged) {
-        if judged.is_empty() {
-            return self.intend(batch, plan, judged);
-        }
         if !judged.others.is_empty() {
             tracing::warn!(
                 files = judged.others.len(),
@@ -77,11 +71,17 @@ impl Front {
         self.tree.traces.judged(judged);
         drop(plan);
         if let Some(plan) = self.plan(batch) {
-            self.intend(batch, plan, judged);
+            return self.intend(batch, plan, judged);
+        }
+        for record in judged.records(self.tree.begun_upto().0, ENTRIES_MAX) {
+            self.write(Access::Back, None, &[record]);
         }
     }
 
     fn intend(&mut self, batch: BatchId, plan: Plan, judged: &Judged) {
+        self.tree.begin(&plan);
+        // Its name may come to the origin with this batch, and go.
+        plan.files.iter().for_each(|file| self.pin_if_unnamed(file.key.ino));
         if self.settings.controls.no_intent {
             self.out.batches.push((batch, plan));
             return;
@@ -195,6 +195,11 @@ impl Front {
             let rest = plan.touched.keys().copied().collect();
             let known = Judged { left, rest, ..Judged::default() };
             records.extend(known.records(begun.0, usize::MAX));
+            let unknown = beyond.iter().filter(|(_, base)| base.is_none());
+            let files: Vec<Ino> = unknown.map(|(ino, _)| *ino).collect();
+            if !files.is_empty() {
+                records.push(Record::Intent { upto: begun.0, files, absorbed: Vec::new() });
+            }
         }
         let lsn = self.write(Access::Back, None, &records);
         self.batches.checkpoint = Some((lsn, plan.upto));

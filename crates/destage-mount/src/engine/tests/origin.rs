@@ -174,11 +174,18 @@ impl SimOrigin {
         staged.filter(|ino| shown.contains(ino)).collect()
     }
 
+    /// Whether a file that has a name holds this.
+    pub(super) fn holds(&self, bytes: &[u8]) -> bool {
+        let state = self.state();
+        let named = state.meta.iter().filter(|(_, file)| file.stat.nlink > 0);
+        named.filter_map(|(ino, _)| state.content.get(ino)).any(|content| content.now == bytes)
+    }
+
     /// What is kept of conflicts.
     pub(super) fn kept(&self) -> Vec<Vec<u8>> {
         let state = self.state();
         let kept = state.meta.values().filter_map(|file| file.names.get(&b"data"[..]));
-        kept.map(|ino| state.content[ino].now.clone()).collect()
+        kept.filter_map(|ino| Some(state.content.get(ino)?.now.clone())).collect()
     }
 
     /// The effect after so many fails, as one does that finds no room.

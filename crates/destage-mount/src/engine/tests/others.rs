@@ -426,8 +426,8 @@ fn a_group_that_found_a_file_clean_ends_what_groups_before_it_say() {
     assert_eq!((ranges, content.limit), (vec![(6, 1)], 6));
 }
 
-/// > What others have changed before an attempt began, or more than half a minute after it was interrupted, is never written
-/// > over.
+/// > What others have changed before the first attempt began, or more than half a minute after it was interrupted, is never
+/// > written over.
 ///
 /// An attempt ends at any of its effects, by a failure or with the process. Others change the file before it begins, or a while
 /// later. Further attempts do not end either.
@@ -530,6 +530,53 @@ fn ends(world: &mut World) -> bool {
 
 /// More effects than there are.
 const NEVER: u64 = 1 << 40;
+
+/// Others take the name of a new file or directory, and change another file of its batch. Whatever ends an attempt, what is new
+/// here is kept, and the batch comes to its end.
+#[test]
+fn what_is_new_here_outlives_an_attempt_at_a_name_that_others_have_taken() {
+    for case in 0..160_u64 {
+        let (is_dir, is_crash, effects) = (case % 2 == 0, case / 2 % 2 == 0, case / 8);
+        let mut world = World::new(1 + case / 4 % 2, FrontControls::default());
+        let root = world.root();
+        let ino = make(&mut world, root, "file", Make::File);
+        assert!(world.drain());
+        world.sure(write(ino, 0, b"CONTENT", false));
+        let new = make(&mut world, root, "new", if is_dir { Make::Dir } else { Make::File });
+        if !is_dir {
+            world.sure(write(new, 0, b"ours", false));
+        }
+        world.sure(Ask::Fsync { ino });
+        world.origin.pass(Span::from_secs(45));
+        let origin = world.origin.clone();
+        let (file, _) = origin.lookup(&origin.root(), b"file").unwrap();
+        origin.write(&file, 0, b"theirs").unwrap();
+        let (theirs, _) = origin.make(&origin.root(), b"new", &Make::File).unwrap();
+        origin.write(&theirs, 0, b"their new").unwrap();
+        for key in [&file, &theirs, &origin.root()] {
+            origin.sync(key).unwrap();
+        }
+        if is_crash {
+            world.die_after(effects, false);
+        } else {
+            origin.fail_after(effects);
+        }
+        ends(&mut world);
+        if is_crash {
+            world.crash(Death::Process);
+            assert!(world.start());
+        }
+        origin.fail_after(NEVER);
+        origin.die_after(NEVER);
+        assert!(world.drain(), "{case}");
+        let there = origin.tree();
+        assert_eq!(there["/new"].2, b"their new", "{case}");
+        assert_eq!(there["/file"].2, b"theirs", "{case}");
+        let kept = origin.kept();
+        assert!(kept.contains(&b"CONTENT".to_vec()), "{case}");
+        assert!(is_dir || origin.holds(b"ours"), "{case}");
+    }
+}
 
 /// A mount says that it changes files whenever it tries to: what others change between its attempts is theirs all the same.
 #[test]

@@ -263,6 +263,9 @@ impl Origin for SimOrigin {
         let mut state = self.state();
         state.effect()?;
         let ino = state.whose(dir, name)?;
+        if state.meta.get(&ino).is_some_and(|file| file.stat.kind == Kind::Dir) {
+            return Err(Errno::ISDIR);
+        }
         state.file(dir)?.names.remove(name);
         state.half.take_if(|(at, half)| *at == dir.ino && **half == *name);
         state.lose_name(ino);
