@@ -174,11 +174,10 @@ impl SimOrigin {
         staged.filter(|ino| shown.contains(ino)).collect()
     }
 
-    /// Whether a file that has a name holds this.
-    pub(super) fn holds(&self, bytes: &[u8]) -> bool {
+    /// So many files and directories are kept of conflicts.
+    pub(super) fn kept_aside(&self) -> usize {
         let state = self.state();
-        let named = state.meta.iter().filter(|(_, file)| file.stat.nlink > 0);
-        named.filter_map(|(ino, _)| state.content.get(ino)).any(|content| content.now == bytes)
+        state.meta.values().filter(|file| file.names.contains_key(&b"data"[..])).count()
     }
 
     /// What is kept of conflicts.

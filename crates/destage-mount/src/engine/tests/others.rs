@@ -574,7 +574,8 @@ fn what_is_new_here_outlives_an_attempt_at_a_name_that_others_have_taken() {
         assert_eq!(there["/file"].2, b"theirs", "{case}");
         let kept = origin.kept();
         assert!(kept.contains(&b"CONTENT".to_vec()), "{case}");
-        assert!(is_dir || origin.holds(b"ours"), "{case}");
+        assert!(is_dir || kept.contains(&b"ours".to_vec()), "{case}");
+        assert_eq!(origin.kept_aside(), 2, "{case}");
     }
 }
 
