@@ -14,7 +14,7 @@ use destage_core::{Span, Time};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// When this process last said that it changes files, by its own clock, and until when that says enough.
+/// Until when, by this process's clock, what it said last of changing files says enough.
 #[derive(Debug, Default)]
 pub(crate) struct AtWork(Mutex<Option<Time>>);
 

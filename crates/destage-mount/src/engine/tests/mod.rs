@@ -1,5 +1,6 @@
 //! The engine against a model of a file system, through crashes at every effect, in virtual time.
 
+mod attempts;
 mod bytes;
 mod claims;
 mod crashes;

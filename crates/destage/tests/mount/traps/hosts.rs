@@ -118,7 +118,7 @@ fn trap_08_a_handle_on_one_host_knows_the_end_that_another_host_has_moved() {
 
 /// Stores through a mapping and truncates, until its time is over.
 const STORER: &str = "
-import mmap, os, sys, time
+import mmap, os, time
 file = open('mapped', 'r+b')
 pages = mmap.mmap(file.fileno(), 8192)
 end, round = time.monotonic() + 5, 0
