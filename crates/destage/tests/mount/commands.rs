@@ -1,6 +1,6 @@
 //! What a mount is asked on the command line, and what it refuses.
 
-use crate::harness::Scratch;
+use crate::harness::{PATIENCE, Scratch, eventually, seconds};
 use crate::mounted::{Launch, Mounted, Unmounting, destage};
 use crate::origin::{Kind, Origin};
 use std::fs;
@@ -330,4 +330,47 @@ fn what_takes_long_is_shown_and_a_start_says_what_it_found() {
     for part in ["reading the journal: ", "replaying the journal: "] {
         assert!(replayed.contains(part), "{part} in\n{replayed}");
     }
+}
+
+/// > What others have changed before the first attempt began, or more than half a minute after it was interrupted, is never
+/// > written over.
+///
+/// A mount dies while it brings a large file, and others change that file a while later. The rest of the batch comes.
+#[test]
+fn what_others_change_after_a_crash_in_the_middle_of_a_batch_is_not_written_over() {
+    let scratch = Scratch::new();
+    let origin = local(&scratch);
+    let launch = Launch::before(&scratch, &origin).with(&LATER);
+    let _dead = Unmounting(scratch.join("mnt"));
+    let mounted = launch.start();
+    let there = |name: &str| origin.folder().join(name);
+    for name in ["large", "small"] {
+        fs::write(mounted.folder().join(name), "before").expect("the mount takes it");
+    }
+    done(&mounted, &["drain"]);
+    let large = vec![7; 200 << 20];
+    fs::write(mounted.folder().join("large"), &large).expect("the mount takes it");
+    fs::write(mounted.folder().join("small"), "after").expect("the mount takes it");
+    done(&mounted, &["sync"]);
+    let mut drain = destage();
+    let mut drain =
+        drain.args(["mount", "drain"]).arg(mounted.folder()).spawn().expect("the binary starts");
+    let size = || fs::metadata(there("large")).expect("it is there").len();
+    eventually("some of it is at the origin", PATIENCE, || size() > 8 << 20);
+    mounted.kill();
+    drain.wait().expect("it is our child");
+    assert!(size() < large.len() as u64, "it is not all there");
+    std::thread::sleep(seconds(35));
+    fs::write(there("large"), "theirs").expect("others write it");
+    let mounted = launch.start();
+    done(&mounted, &["drain"]);
+    assert_eq!(fs::read(there("large")).expect("it is there"), b"theirs");
+    assert_eq!(fs::read(there("small")).expect("it is there"), b"after");
+    let kept = conflicts(&mounted, &["list"]);
+    assert_eq!(
+        kept.lines().filter(|line| line.contains("others have changed it")).count(),
+        1,
+        "{kept}"
+    );
+    mounted.stop();
 }
