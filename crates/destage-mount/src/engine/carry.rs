@@ -482,19 +482,13 @@ impl Carrier<'_> {
         let of_content = self.landed.conflicts.iter().filter(|found| found.of_name.is_none());
         let lost: BTreeSet<Ino> = of_content.map(|conflict| conflict.ino).collect();
         let touched: Vec<(Ino, &Key)> = plan.touched.iter().map(|(ino, key)| (*ino, key)).collect();
-        let origin = self.origin;
-        let look = |files: &[(Ino, &Key)]| -> Result<Vec<(Ino, Base)>> {
-            let mut bases = Vec::with_capacity(files.len());
-            for &(ino, key) in files {
-                match origin.stat(key) {
-                    Ok(stat) => bases.push((ino, Base::of(&stat))),
-                    // What is gone now needs no base.
-                    Err(Errno::STALE | Errno::NOENT) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(bases)
+        let look = |&(ino, key): &(Ino, &Key)| match self.origin.stat(key) {
+            Ok(stat) => Ok(Some((ino, Base::of(&stat)))),
+            // What is gone now needs no base.
+            Err(Errno::STALE | Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
         };
+        let looked = self.each(&touched, look)?;
         let left_alone = plan.files.iter().filter(|file| file.stat.kind == Kind::File);
         let left_alone: HashMap<Ino, &FileWork> =
             left_alone.filter(|file| !file.has_content).map(|file| (file.key.ino, file)).collect();
@@ -506,17 +500,24 @@ impl Carrier<'_> {
         let is_ours = |(ino, base): &(Ino, Base)| {
             !lost.contains(ino) && left_alone.get(ino).is_none_or(|file| is_as_left(file, base))
         };
-        let looked = if self.is_one_lane(touched.len()) {
-            vec![look(&touched)]
-        } else {
-            lanes::each(touched.chunks(touched.len().div_ceil(self.lanes)), look)
-        };
-        for bases in looked {
-            let (ours, others): (Vec<_>, Vec<_>) = bases?.into_iter().partition(is_ours);
-            self.landed.bases.extend(ours);
-            self.landed.left.extend(others);
-        }
+        let (ours, others): (Vec<_>, Vec<_>) = looked.into_iter().flatten().partition(is_ours);
+        self.landed.bases.extend(ours);
+        self.landed.left.extend(others);
         Ok(())
+    }
+
+    /// What is found of each, several at a time.
+    fn each<T: Sync, F: Send>(
+        &self,
+        files: &[T],
+        find: impl Fn(&T) -> Result<F> + Sync,
+    ) -> Result<Vec<F>> {
+        if self.is_one_lane(files.len()) {
+            return files.iter().map(find).collect();
+        }
+        let parts = files.chunks(files.len().div_ceil(self.lanes));
+        let found = lanes::each(parts, |part| part.iter().map(&find).collect::<Result<Vec<F>>>());
+        Ok(found.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// Whether so many files are brought one after the other.

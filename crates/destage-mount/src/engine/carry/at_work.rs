@@ -8,7 +8,6 @@ use super::super::record::Base;
 use super::super::traces::Judged;
 use super::{Carrier, is_lasting};
 use crate::ask::{Errno, Ino, Kind, Make, Moment, Stat};
-use crate::lanes;
 use crate::origin::{Attributes, Key, Result};
 use destage_core::{Span, Time};
 use std::collections::BTreeSet;
@@ -188,20 +187,6 @@ impl Carrier<'_> {
             Err(error) if is_lasting(error) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// What is found of each, several at a time.
-    fn each<T: Sync, F: Send>(
-        &self,
-        files: &[T],
-        find: impl Fn(&T) -> Result<F> + Sync,
-    ) -> Result<Vec<F>> {
-        if self.is_one_lane(files.len()) {
-            return files.iter().map(find).collect();
-        }
-        let parts = files.chunks(files.len().div_ceil(self.lanes));
-        let found = lanes::each(parts, |part| part.iter().map(&find).collect::<Result<Vec<F>>>());
-        Ok(found.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// What the files are like now that this attempt has changed, of some, where the origin says so. The journal may only be told
