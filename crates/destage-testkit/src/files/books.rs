@@ -167,6 +167,10 @@ impl Books {
                 wrong.push(format!("lost: {name} was durable and is not there"));
             }
         }
+        // What is there of a moment too early may go, name by name, with later ones: such is lost, not out of order.
+        if let Some(moment) = self.recent().find(|&moment| seen.is(&self.after(moment))) {
+            wrong.insert(0, format!("lost: all is as after operation {moment}"));
+        }
         if wrong.is_empty() {
             wrong.push(out_of_order(seen, window));
         }
