@@ -234,8 +234,8 @@ impl Carrier<'_> {
         }
         let stat = &file.stat;
         let owner = (stat.uid, stat.gid);
-        let is_owned = owner == (found.uid, found.gid);
-        let has_mode = stat.kind != Kind::Link;
+        let is_owned = owner == (found.uid, found.gid) || !file.has_mode;
+        let has_mode = stat.kind != Kind::Link && file.has_mode;
         let set = Attributes {
             owner: (!is_owned).then_some(owner),
             // A new owner takes privileges away.
@@ -245,15 +245,7 @@ impl Carrier<'_> {
         if set != Attributes::default() {
             self.origin.set(key, &set)?;
         }
-        for (name, value) in &file.xattrs {
-            match value {
-                Some(value) => self.origin.set_xattr(key, name, value)?,
-                None => match self.origin.remove_xattr(key, name) {
-                    Err(Errno::NODATA) => {}
-                    other => other?,
-                },
-            }
-        }
+        self.xattrs(file)?;
         let times = Attributes {
             atime: Some(stat.atime),
             mtime: file.has_mtime.then_some(stat.mtime),
@@ -261,6 +253,30 @@ impl Carrier<'_> {
         };
         self.origin.set(key, &times)?;
         Ok(true)
+    }
+
+    /// What goes gives room to what comes: some origins have little for all attributes of a file.
+    fn xattrs(&self, file: &FileWork) -> Result<()> {
+        for (name, _) in file.xattrs.iter().filter(|(_, value)| value.is_none()) {
+            match self.origin.remove_xattr(&file.key, name) {
+                Err(Errno::NODATA) => {}
+                other => other?,
+            }
+        }
+        for (name, value) in &file.xattrs {
+            let Some(value) = value else { continue };
+            match self.origin.set_xattr(&file.key, name, value) {
+                // Not the origin is full: there will never be room.
+                Err(Errno::NOSPC) if self.has_room()? => return Err(Errno(libc::E2BIG)),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> Result<bool> {
+        let space = self.origin.space()?;
+        Ok(space.available * u64::from(space.block_bytes) >= ROOM_MIN)
     }
 
     /// Whether nobody else can have heard of a file: it has no name but the one under which it was made in advance.
@@ -278,11 +294,13 @@ impl Carrier<'_> {
         if let Some(last) = last_done.filter(|last| !self.is_lost(last)) {
             self.end_rename(last)?;
         }
+        let mut skipped = Vec::new();
         for work in &plan.names {
             self.touch(work.file.ino)?;
             work.replaced.iter().try_for_each(|replaced| self.touch(replaced.ino))?;
             if last_done.is_some_and(|last| work.lsn <= last.lsn) && !self.is_lost(work) {
                 self.end_create(work)?;
+                skipped.push(work);
                 continue;
             }
             let mut named = self.name(work);
@@ -298,6 +316,7 @@ impl Carrier<'_> {
                 other => other?,
             }
         }
+        self.tell_of_earlier(&skipped)?;
         self.take_second_steps()?;
         for (dir, stat) in &plan.dirs {
             let times = Attributes {
@@ -412,9 +431,15 @@ impl Carrier<'_> {
                     (true, true) => self.origin.unlink(dir, name),
                     (true, false) if to == work.replaced || to.is_none() => {
                         match self.origin.rename(dir, name, to_dir, to_name, to.is_some()) {
-                            Err(Errno::NOTEMPTY) => {
+                            // Some origins say the one, some the other.
+                            Err(Errno::NOTEMPTY | Errno::EXIST) if to.is_some() => {
                                 let reason =
                                     "the directory that it was to replace holds files of others";
+                                self.set_aside(work, dir, name, reason)
+                            }
+                            Err(Errno::NOENT | Errno::STALE) if self.is_gone(to_dir)? => {
+                                let reason =
+                                    "others have deleted the directory into which it was moved";
                                 self.set_aside(work, dir, name, reason)
                             }
                             other => other,
@@ -430,6 +455,14 @@ impl Carrier<'_> {
                     }
                 }
             }
+        }
+    }
+
+    fn is_gone(&self, file: &Key) -> Result<bool> {
+        match self.origin.stat(file) {
+            Ok(_) => Ok(false),
+            Err(Errno::STALE | Errno::NOENT) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 
@@ -548,6 +581,8 @@ fn is_lasting(error: Errno) -> bool {
 
 const CHANGED: &str = "others have changed it at the origin meanwhile";
 const REFUSED: &str = "the origin refuses it, and would again";
+/// An origin with that much room is not full, bytes.
+const ROOM_MIN: u64 = 16 << 20;
 /// Files from which on several are brought at a time.
 const LANE_FILES_MIN: usize = 16;
 /// Files up to which each is made durable by itself.

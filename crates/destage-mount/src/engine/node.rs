@@ -91,6 +91,8 @@ pub(crate) struct Parts {
     pub(crate) has_content: bool,
     /// When its content changed.
     pub(crate) has_mtime: bool,
+    /// Its mode, or whose it is, as far as others may have changed that unseen: of what is no file.
+    pub(crate) has_mode: bool,
 }
 
 impl Changed {

@@ -6,7 +6,7 @@
 //! with all its names.
 
 use super::extents::Content;
-use super::lives::Lives;
+use super::lives::{Life, Lives};
 use super::needs::Staged;
 use super::node::Node;
 use super::record::{Base, NameChange, Record};
@@ -65,6 +65,8 @@ pub(crate) struct FileWork {
     pub(crate) has_content: bool,
     /// The same of when its content changed.
     pub(crate) has_mtime: bool,
+    /// The same of mode and owner: those of a directory stay as others set them, where only its names changed here.
+    pub(crate) has_mode: bool,
     /// Others may see it.
     pub(crate) is_named: bool,
     /// An earlier attempt may have brought it.
@@ -170,8 +172,7 @@ impl Tree {
     pub(crate) fn plan(&mut self, upto: Lsn, at: Lsn) -> Plan {
         let due = self.log.iter().take_while(|(lsn, _)| *lsn <= upto);
         let log: Vec<(Lsn, NameChange)> = due.cloned().collect();
-        let absorbed: Lives =
-            log.iter().filter_map(|(lsn, change)| self.absorbed_at(change.ino(), *lsn)).collect();
+        let absorbed = self.absorbed_upto(upto);
         let creates = |change: &NameChange| matches!(change, NameChange::Create { .. });
         let absorbed_now = log
             .iter()
@@ -239,6 +240,41 @@ impl Tree {
         }
     }
 
+    /// Lives of files that the origin is never to see, as far as changes of names up to a group are about them.
+    ///
+    /// A directory is none of them in which something was that is none: else that would be nowhere, where a batch ends before it
+    /// has left the directory.
+    fn absorbed_upto(&self, upto: Lsn) -> Lives {
+        let life = |(lsn, change): &(Lsn, NameChange)| self.absorbed_at(change.ino(), *lsn);
+        let mut absorbed: Lives = self.log.iter().filter_map(life).collect();
+        let is_dir = |life: Life| self.node(life.ino).is_some_and(|node| node.kind == Kind::Dir);
+        let mut has_passed = absorbed.iter().any(is_dir);
+        while has_passed {
+            has_passed = false;
+            for (lsn, change) in &self.log {
+                let is_void = |ino: Ino| absorbed.contains(ino, *lsn);
+                if is_void(change.ino()) && change.replaced().is_none_or(is_void) {
+                    continue;
+                }
+                for dir in change.dirs() {
+                    if let Some(life) = absorbed.of(dir, *lsn).filter(|life| self.may_stay(*life)) {
+                        absorbed.remove(dir, life.from);
+                        has_passed = true;
+                    }
+                }
+            }
+        }
+        let due = self.log.iter().take_while(|(lsn, _)| *lsn <= upto);
+        due.filter_map(|(lsn, change)| absorbed.of(change.ino(), *lsn)).collect()
+    }
+
+    /// Whether nothing has decided yet that the origin is not to see a file in this life of it.
+    fn may_stay(&self, life: Life) -> bool {
+        let is_tried = self.doubt.as_ref().is_some_and(|doubt| life.from <= doubt.upto);
+        let is_its_last = self.node(life.ino).and_then(Node::life) == Some(life);
+        is_its_last && !is_tried && !self.absorbed.contains(life.ino, life.from)
+    }
+
     fn file_work(&self, ino: Ino, absorbed: &Lives) -> Option<FileWork> {
         let node = self.node(ino)?;
         let (first, stat) = (node.changed.first?, node.stat?);
@@ -261,6 +297,7 @@ impl Tree {
             base: self.traces.base(ino, before),
             has_content: stat.kind == Kind::File && (is_all_ours || parts.has_content),
             has_mtime: is_all_ours || parts.has_mtime || parts.has_content,
+            has_mode: is_all_ours || parts.has_mode || stat.kind == Kind::File,
             is_named: node.staged.is_none() || is_brought,
             is_brought,
             is_others: self.traces.is_others(ino),

@@ -238,6 +238,9 @@ impl Tree {
     /// # Panics
     /// If a record names a file that no record before it has introduced.
     pub(crate) fn apply(&mut self, lsn: Lsn, records: &[Record]) {
+        // What changes names or extended attributes tells of files besides what changed of them.
+        let of_names = |record: &Record| matches!(record, Record::Names(_) | Record::Xattr { .. });
+        let has_mode = !records.iter().any(of_names);
         for record in records {
             match record {
                 Record::File { key, kind } => {
@@ -263,7 +266,13 @@ impl Tree {
                     self.content_changed(*ino, lsn).extents.put(range, Bytes::Zeros, lsn);
                 }
                 Record::Size { ino, size } => self.content_changed(*ino, lsn).cut(*size),
-                Record::Meta { stat, base } => self.set_stat(lsn, stat, *base),
+                Record::Meta { stat, base } => {
+                    self.set_stat(lsn, stat, *base);
+                    if has_mode {
+                        let node = self.changed(stat.ino, lsn);
+                        node.changed.note_parts(|parts| parts.has_mode = true);
+                    }
+                }
                 Record::Xattr { ino, name, value } => {
                     let xattrs = &mut self.changed(*ino, lsn).xattrs;
                     xattrs.insert(name.clone(), (value.clone(), lsn));

@@ -124,12 +124,30 @@ impl LocalOrigin {
     }
 
     fn open_bytes(&self, key: &Key) -> Result<OwnedFd> {
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
-        let open = |mode| handles::open(self.folder.as_fd(), &key.handle, flags | mode);
-        match open(libc::O_RDWR) {
-            Err(error) if is_read_only(&error) => Ok(open(libc::O_RDONLY)?),
+        match self.open_as(key, libc::O_RDWR) {
+            Err(error) if is_read_only(&error) => Ok(self.open_as(key, libc::O_RDONLY)?),
             other => Ok(other?),
         }
+    }
+
+    fn open_as(&self, key: &Key, mode: i32) -> std::io::Result<OwnedFd> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
+        handles::open(self.folder.as_fd(), &key.handle, flags | mode)
+    }
+
+    /// The same by which it can be written. It may have been opened while it could only be read: it was being executed, say.
+    fn writable(&self, key: &Key) -> Result<Arc<OwnedFd>> {
+        let fd = self.bytes(key)?;
+        if sys::fcntl_getfl(&fd)?.contains(OFlags::RDWR) {
+            return Ok(fd);
+        }
+        let fd = Arc::new(self.open_as(key, libc::O_RDWR)?);
+        let mut cache = self.cache();
+        match cache.pinned.get_mut(&key.handle) {
+            Some((pinned, _)) => *pinned = fd.clone(),
+            None => _ = cache.bytes.insert(key.handle.clone(), fd.clone()),
+        }
+        Ok(fd)
     }
 
     fn stat_of(&self, fd: &OwnedFd) -> Result<Stat> {
@@ -236,7 +254,7 @@ pub(super) fn path_of(fd: &OwnedFd) -> String {
 }
 
 fn is_read_only(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES | libc::ETXTBSY))
+    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES | libc::EPERM | libc::ETXTBSY))
 }
 
 impl Origin for LocalOrigin {
@@ -380,7 +398,7 @@ impl Origin for LocalOrigin {
 
     fn write(&self, file: &Key, offset: u64, data: &[u8]) -> Result<()> {
         self.check()?;
-        let fd = self.bytes(file)?;
+        let fd = self.writable(file)?;
         let mut done = 0;
         while done < data.len() {
             match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
@@ -395,13 +413,13 @@ impl Origin for LocalOrigin {
 
     fn truncate(&self, file: &Key, size: u64) -> Result<()> {
         self.check()?;
-        Ok(sys::ftruncate(self.bytes(file)?, size)?)
+        Ok(sys::ftruncate(self.writable(file)?, size)?)
     }
 
     fn punch(&self, file: &Key, offset: u64, len: u64) -> Result<()> {
         self.check()?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match sys::fallocate(self.bytes(file)?, flags, offset, len) {
+        match sys::fallocate(self.writable(file)?, flags, offset, len) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                 self.write_zeros(file, offset, offset.saturating_add(len))
             }

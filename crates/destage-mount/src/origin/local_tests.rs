@@ -31,6 +31,30 @@ fn the_longest_file_is_one_that_can_be_made() {
     assert!(origin.truncate(&file, longest + 1).is_err());
 }
 
+/// Nobody can write what is being executed. That it was read meanwhile does not keep it from being written later.
+#[test]
+fn what_was_read_while_it_was_executed_can_be_written_later() {
+    let (folder, origin) = origin();
+    std::fs::copy("/bin/sleep", folder.path().join("tool")).unwrap();
+    let (file, _) = origin.lookup(&origin.root(), b"tool").unwrap();
+    for is_pinned in [false, true] {
+        let mut running =
+            std::process::Command::new(folder.path().join("tool")).arg("60").spawn().unwrap();
+        if is_pinned {
+            origin.forget(&file.handle);
+            origin.pin(&file).unwrap();
+        }
+        assert_eq!(origin.read(&file, 1, 3).unwrap(), b"ELF");
+        let busy = Err(Errno(libc::ETXTBSY));
+        assert_eq!(origin.write(&file, 1, b"ELF"), busy, "pinned: {is_pinned}");
+        assert_eq!(origin.truncate(&file, 9), busy);
+        running.kill().unwrap();
+        running.wait().unwrap();
+        origin.write(&file, 1, b"ELF").unwrap();
+        origin.forget(&file.handle);
+    }
+}
+
 #[test]
 fn what_is_pinned_outlives_its_name() {
     let (_folder, origin) = origin();

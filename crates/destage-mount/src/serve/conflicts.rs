@@ -48,16 +48,18 @@ impl Conflicts {
     /// Deletes one.
     pub(super) fn forget(&self, conflict: &str) -> io::Result<Value> {
         let place = self.place(conflict)?;
-        if !place.join("about.json").exists() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
+        fs::read_dir(&place)?;
         fs::remove_dir_all(place)?;
         Ok(json!("dropped"))
     }
 
+    /// What was said of one. Whatever was interrupted before it was said is a conflict all the same.
     fn about(&self, conflict: &str) -> io::Result<Value> {
-        let text = fs::read(self.place(conflict)?.join("about.json"))?;
-        serde_json::from_slice(&text).map_err(io::Error::from)
+        let place = self.place(conflict)?;
+        fs::read_dir(&place)?;
+        let said = fs::read(place.join("about.json")).ok();
+        let said = said.and_then(|text| serde_json::from_slice(&text).ok());
+        Ok(said.unwrap_or_else(|| json!({ "reason": UNTOLD })))
     }
 
     /// A name of one's own folder, and of nothing else.
@@ -69,6 +71,8 @@ impl Conflicts {
         }
     }
 }
+
+const UNTOLD: &str = "it was interrupted before it could say why";
 
 #[cfg(test)]
 mod tests {
@@ -90,5 +94,9 @@ mod tests {
         }
         conflicts.forget("7-9").unwrap();
         assert_eq!(conflicts.list().unwrap(), json!([]));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("about.json"), "").unwrap();
+        assert_eq!(conflicts.list().unwrap()[0]["reason"], UNTOLD);
+        conflicts.forget("7-9").unwrap();
     }
 }

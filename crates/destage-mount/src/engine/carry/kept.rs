@@ -4,8 +4,9 @@ use super::super::needs::staged_name;
 use super::super::plan::{Conflict, FileWork, NameWork};
 use super::super::record::NameChange;
 use super::{Carrier, is_lasting};
-use crate::ask::{Errno, Ino, Kind, Make};
+use crate::ask::{Errno, Ino, Make, Name};
 use crate::origin::{Key, Result};
+use hashbrown::HashSet;
 
 impl Carrier<'_> {
     /// A change of a name that others may have changed since: what it was to bring is kept, if it had not come there before.
@@ -21,7 +22,7 @@ impl Carrier<'_> {
                     // It has the name that it was to have: others have seen it.
                     None => self.origin.unlink(pool, &name),
                     // It was set aside by an earlier attempt, which may not have said so, or it has had its name.
-                    Some(false) => self.tell_of_set_aside(work),
+                    Some(false) => self.tell_of_set_aside(work, LOST),
                 };
             }
             NameChange::Link { name, .. } => is_its(self.whose(dir, name)?),
@@ -36,14 +37,38 @@ impl Carrier<'_> {
     }
 
     /// Says of a file that an earlier attempt has set aside why it is there, if one has.
-    fn tell_of_set_aside(&mut self, work: &NameWork) -> Result<()> {
+    fn tell_of_set_aside(&mut self, work: &NameWork, reason: &'static str) -> Result<()> {
         let place = place_of(work);
         let folder = match self.origin.lookup(&self.own.conflicts, place.as_bytes()) {
             Ok((folder, _)) => folder,
             Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(error),
         };
-        self.tell_of_name(work, &folder, place, LOST)
+        match self.origin.lookup(&folder, ABOUT_NAME) {
+            // It has said why, and nobody has heard of that.
+            Ok((_, stat)) if stat.size > 0 => {
+                let (ino, of_name) = (work.file.ino, Some(work.lsn));
+                self.landed.conflicts.push(Conflict { ino, place, reason, of_name });
+                Ok(())
+            }
+            Ok(_) | Err(Errno::NOENT) => self.tell_of_name(work, &folder, place, reason),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same of changes that earlier attempts have done, as names tell: where they could not be done, names tell the same.
+    pub(super) fn tell_of_earlier(&mut self, works: &[&NameWork]) -> Result<()> {
+        if works.is_empty() {
+            return Ok(());
+        }
+        let kept = self.origin.list(&self.own.conflicts)?;
+        let kept: HashSet<Name> = kept.into_iter().map(|listed| listed.name).collect();
+        for work in works {
+            if kept.contains(place_of(work).as_bytes()) {
+                self.tell_of_set_aside(work, EARLIER)?;
+            }
+        }
+        Ok(())
     }
 
     /// Keeps what this host has of a file beside the origin's.
@@ -51,7 +76,8 @@ impl Carrier<'_> {
         let place = format!("{}-{}", file.first.0, file.key.ino);
         let folder = self.folder(&place)?;
         let mut is_packed = false;
-        if file.stat.kind == Kind::File {
+        // Where only attributes changed here, none of its bytes are this host's.
+        if file.has_content {
             let key = match self.origin.make(&folder, DATA_NAME, &Make::File) {
                 Ok((key, _)) => key,
                 Err(Errno::EXIST) => self.origin.lookup(&folder, DATA_NAME)?.0,
@@ -78,6 +104,10 @@ impl Carrier<'_> {
             "uid": file.stat.uid,
             "gid": file.stat.gid,
             "mtime": file.stat.mtime.seconds,
+            "xattrs": file.xattrs.iter().map(|(name, value)| {
+                let name = String::from_utf8_lossy(name);
+                serde_json::json!({ "name": name, "value": value.as_deref().map(hex) })
+            }).collect::<Vec<_>>(),
             "ranges": ranges,
             "packed": is_packed,
         });
@@ -154,6 +184,8 @@ impl Carrier<'_> {
             Err(Errno::EXIST) => self.origin.lookup(folder, ABOUT_NAME)?.0,
             Err(error) => return Err(error),
         };
+        // An earlier attempt may have said something longer.
+        self.origin.truncate(&key, 0)?;
         self.origin.write(&key, 0, about.to_string().as_bytes())?;
         self.origin.sync(&key)?;
         self.origin.sync(folder)?;
@@ -176,6 +208,11 @@ fn place_of(work: &NameWork) -> String {
     format!("{}-{}", work.lsn.0, work.file.ino)
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const EARLIER: &str = "others had changed it when an earlier attempt at it was made";
 pub(super) const LOST: &str = "others have had it since: this host had been shut out";
 const DATA_NAME: &[u8] = b"data";
 const ABOUT_NAME: &[u8] = b"about.json";

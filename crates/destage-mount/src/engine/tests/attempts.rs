@@ -85,7 +85,12 @@ fn written_over(controls: FrontControls) -> (u32, u32) {
         }
         let (key, stat) = world.origin.lookup(&world.origin.root(), b"file").unwrap();
         let is_theirs = world.origin.read(&key, 0, 9).unwrap() == b"theirs!" && stat.mode == 0o600;
-        let is_kept = has_ended && !is_before || !world.origin.kept().is_empty();
+        let is_there = if is_chmod {
+            world.origin.told().iter().any(|about| about.contains("\"mode\":416"))
+        } else {
+            !world.origin.kept().is_empty()
+        };
+        let is_kept = has_ended && !is_before || is_there;
         overwritten += u32::from(!is_theirs);
         lost += u32::from(is_theirs && !is_kept);
         assert_eq!(world.origin.tree()["/other"].2, b"other");
@@ -160,6 +165,12 @@ fn what_is_new_here_outlives_an_attempt_at_a_name_that_others_have_taken() {
         assert!(kept.contains(&b"CONTENT".to_vec()), "{case}");
         assert!(is_dir || kept.contains(&b"ours".to_vec()), "{case}");
         assert_eq!(origin.kept_aside(), 2, "{case}");
+        assert_eq!(
+            origin.told().iter().filter(|about| about.contains("reason")).count(),
+            2,
+            "{case}"
+        );
+        assert!(world.front.as_ref().unwrap().counted.conflicts >= 2, "{case}");
     }
 }
 

@@ -8,6 +8,7 @@ mod lost;
 mod model;
 mod origin;
 mod others;
+mod passages;
 mod programs;
 mod suspicions;
 mod world;

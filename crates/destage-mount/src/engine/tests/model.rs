@@ -191,16 +191,10 @@ impl Model {
             let is_left = |ino: &Ino| {
                 left.contains(ino) && self.born.get(ino).is_some_and(|&born| born <= at)
             };
-            // What is in a folder that is gone again by now is where nobody looks.
-            let is_reached = |path: &str| {
-                let ends = path.match_indices('/').map(|(end, _)| &path[..end]);
-                ends.filter(|dir| !dir.is_empty()).all(|dir| is_left(&tree[dir].0))
-            };
-            let there = tree.iter().filter(|(path, (ino, ..))| is_left(ino) && is_reached(path));
+            let there = tree.iter().filter(|(_, (ino, ..))| is_left(ino));
             there.map(|(path, (ino, ..))| (path.clone(), *ino)).collect()
         };
         let there = names(shown, self.len());
-        // What is in a directory that is gone again went with it, or was moved out of it later: then it is elsewhere.
         let same = (0..self.states.len()).rev().filter(|&at| names(&self.states[at], at) == there);
         // Names may have been so more than once.
         let wrong: Vec<Option<String>> = same.map(|at| self.wrong_in(shown, &left, at)).collect();

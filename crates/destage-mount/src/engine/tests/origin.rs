@@ -182,9 +182,19 @@ impl SimOrigin {
 
     /// What is kept of conflicts.
     pub(super) fn kept(&self) -> Vec<Vec<u8>> {
+        self.all_of(b"data")
+    }
+
+    /// What is said of conflicts.
+    pub(super) fn told(&self) -> Vec<String> {
+        let told = self.all_of(b"about.json").into_iter();
+        told.map(|text| String::from_utf8(text).unwrap()).collect()
+    }
+
+    fn all_of(&self, name: &[u8]) -> Vec<Vec<u8>> {
         let state = self.state();
-        let kept = state.meta.values().filter_map(|file| file.names.get(&b"data"[..]));
-        kept.filter_map(|ino| Some(state.content.get(ino)?.now.clone())).collect()
+        let found = state.meta.values().filter_map(|file| file.names.get(name));
+        found.filter_map(|ino| Some(state.content.get(ino)?.now.clone())).collect()
     }
 
     /// The effect after so many fails, as one does that finds no room.

@@ -293,7 +293,12 @@ impl Origin for SimOrigin {
         let file = &within(file);
         let mut state = self.state();
         state.effect()?;
-        state.file(file)?.xattrs.insert(name.into(), value.into());
+        let xattrs = &mut state.file(file)?.xattrs;
+        let others = xattrs.iter().filter(|(other, _)| ***other != *name);
+        if others.map(|(_, value)| value.len()).sum::<usize>() + value.len() > XATTR_BYTES_MAX {
+            return Err(Errno::NOSPC);
+        }
+        xattrs.insert(name.into(), value.into());
         state.touch(file.ino, false);
         state.changed();
         Ok(())
@@ -326,3 +331,6 @@ impl Origin for SimOrigin {
         }
     }
 }
+
+/// As ext4 has it, of one block.
+const XATTR_BYTES_MAX: usize = 4_000;
