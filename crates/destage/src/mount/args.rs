@@ -73,8 +73,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "3s", value_parser = |s: &str| interval(s, "0", "1h"), value_name = "TIME")]
     origin_check: Interval,
 
-    /// Threads that take the kernel's requests. 1 to 16.
-    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u8).range(1..=16), value_name = "COUNT")]
+    /// Threads that take the kernel's requests, and ask the origin for what is not here. 1 to 16.
+    #[arg(long, default_value = "8", value_parser = clap::value_parser!(u8).range(1..=16), value_name = "COUNT")]
     threads: u8,
 
     /// The admin port for status, metrics and commands; 'none' for none.

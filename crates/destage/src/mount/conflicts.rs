@@ -5,7 +5,10 @@ use crate::error::CliError;
 use crate::output::{print, print_json};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 /// The subcommands.
 #[derive(Debug, clap::Subcommand)]
@@ -68,7 +71,7 @@ impl RestoreArgs {
         let about = ask(&self.mounted, "show", &self.conflict)?;
         let Some(kept) = about["kept"].as_str() else {
             return Err(CliError::usage(
-                "nothing was kept of this conflict but that it happened: see 'show', then 'drop' it",
+                "no bytes were kept of this conflict, as only attributes or a name were changed here: see 'show', then 'drop' it",
             ));
         };
         if self.to.symlink_metadata().is_ok() {
@@ -77,14 +80,23 @@ impl RestoreArgs {
                 "{to} is there already: name a path that is free"
             )));
         }
-        copy(Path::new(kept), &self.to).map_err(|error| {
+        let copied = copy(Path::new(kept), &self.to).and_then(|()| set(&about, &self.to));
+        copied.map_err(|error| {
             CliError::usage(format!(
                 "cannot copy {kept} to {}: {error}; the conflict is still there",
                 self.to.display()
             ))
         })?;
         ask(&self.mounted, "drop", &self.conflict)?;
-        print(&format!("restored to {}\n", self.to.display()))
+        let others = if parts(&about) {
+            let ranges = &about["ranges"];
+            format!(
+                "; this host's are only these bytes [offset, length], all others are zeros: {ranges}"
+            )
+        } else {
+            String::new()
+        };
+        print(&format!("restored to {}{others}\n", self.to.display()))
     }
 }
 
@@ -101,22 +113,48 @@ fn table(found: &Value) -> String {
     if text.is_empty() { "no conflicts\n".to_owned() } else { text }
 }
 
-/// A file or a folder with all that is in it.
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    let mut left = vec![(from.to_owned(), to.to_owned())];
-    while let Some((from, to)) = left.pop() {
-        let kind = from.symlink_metadata()?.file_type();
-        if kind.is_dir() {
-            fs::create_dir(&to)?;
-            for entry in fs::read_dir(&from)? {
-                let entry = entry?;
-                left.push((entry.path(), to.join(entry.file_name())));
-            }
-        } else if kind.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(&from)?, &to)?;
-        } else {
-            fs::copy(&from, &to)?;
+/// Whether only parts of a file are this host's.
+fn parts(about: &Value) -> bool {
+    let Some(ranges) = about["ranges"].as_array() else { return false };
+    let mine: u64 = ranges.iter().filter_map(|range| range[1].as_u64()).sum();
+    about["packed"] != true && about["size"].as_u64().is_some_and(|size| mine < size)
+}
+
+/// Gives a copy the attributes that the file had on this host, as far as they were kept apart from it.
+fn set(about: &Value, to: &Path) -> std::io::Result<()> {
+    let number = |name: &str| about[name].as_u64().and_then(|number| u32::try_from(number).ok());
+    if let (Some(uid), Some(gid)) = (number("uid"), number("gid")) {
+        lchown(to, Some(uid), Some(gid))?;
+    }
+    if let Some(mode) = number("mode") {
+        fs::set_permissions(to, fs::Permissions::from_mode(mode & 0o7777))?;
+    }
+    for xattr in about["xattrs"].as_array().into_iter().flatten() {
+        let (name, value) = (xattr["name"].as_str(), xattr["value"].as_str());
+        if let (Some(name), Some(value)) = (name, value.and_then(bytes_of)) {
+            rustix::fs::lsetxattr(to, name, &value, rustix::fs::XattrFlags::empty())?;
         }
     }
+    if let Some(mtime) = about["mtime"].as_u64() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(mtime);
+        fs::File::open(to)?.set_modified(time)?;
+    }
     Ok(())
+}
+
+/// Bytes of which each is written as two digits.
+fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let digits = hex.as_bytes().chunks(2);
+    digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok()).collect()
+}
+
+/// A file or a folder with all that is in it, and all that is known of these.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    let mut command = Command::new("cp");
+    command.args(["--archive", "--no-target-directory", "--"]).arg(from).arg(to);
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

@@ -5,6 +5,7 @@ use crate::mounted::{Launch, Mounted, Unmounting, destage};
 use crate::origin::{Kind, Origin};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Output;
 
 fn local(scratch: &Scratch) -> Origin {
@@ -26,11 +27,15 @@ fn done(mounted: &Mounted, arguments: &[&str]) -> String {
     said(&output)
 }
 
-#[track_caller]
-fn conflicts(mounted: &Mounted, arguments: &[&str]) -> String {
+fn of_conflicts(mounted: &Mounted, arguments: &[&str]) -> Output {
     let mut process = destage();
     process.args(["mount", "conflicts"]).args(arguments).arg(mounted.folder());
-    let output = process.output().expect("the binary starts");
+    process.output().expect("the binary starts")
+}
+
+#[track_caller]
+fn conflicts(mounted: &Mounted, arguments: &[&str]) -> String {
+    let output = of_conflicts(mounted, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", said(&output));
     said(&output)
 }
@@ -111,6 +116,9 @@ fn a_conflict_is_kept_listed_restored_and_forgotten() {
     fs::write(&here, "first").expect("the mount takes it");
     done(&mounted, &["drain"]);
     fs::write(&here, "ours").expect("the mount takes it");
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o640)).expect("the mount takes it");
+    let whole = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&here, "user.whose", b"ours", whole).expect("the mount takes it");
     done(&mounted, &["sync"]);
     fs::write(&there, "theirs, behind its back").expect("others may");
     done(&mounted, &["drain"]);
@@ -123,6 +131,28 @@ fn a_conflict_is_kept_listed_restored_and_forgotten() {
     let ours = mounted.folder().join("ours");
     conflicts(&mounted, &["restore", &conflict, &ours.display().to_string()]);
     assert_eq!(fs::read(&ours).expect("it is restored"), b"ours");
+    assert_eq!(fs::metadata(&ours).expect("it is there").mode() & 0o7777, 0o640);
+    let mut value = [0; 9];
+    let len = rustix::fs::getxattr(&ours, "user.whose", &mut value[..]).expect("it is restored");
+    assert_eq!(&value[..len], b"ours");
+
+    // Of a conflict of attributes there is nothing but these.
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o604)).expect("the mount takes it");
+    fs::write(&there, "theirs, once more").expect("others may");
+    done(&mounted, &["drain"]);
+    let list = conflicts(&mounted, &["list"]);
+    let conflict = list.split_whitespace().next().expect("one is listed").to_owned();
+    let again = scratch.join("again");
+    let refused = of_conflicts(&mounted, &["restore", &conflict, &again.display().to_string()]);
+    assert!(
+        !refused.status.success() && said(&refused).contains("no bytes were kept"),
+        "{}",
+        said(&refused)
+    );
+    assert!(!again.exists());
+    let shown = conflicts(&mounted, &["show", &conflict]);
+    assert!(shown.contains("388"), "the mode, 0604: {shown}");
+    conflicts(&mounted, &["drop", &conflict]);
     let list = conflicts(&mounted, &["list"]);
     assert!(list.contains("no conflicts"), "{list}");
     mounted.stop();

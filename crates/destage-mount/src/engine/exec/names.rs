@@ -199,7 +199,12 @@ impl Tree {
     fn check_empty(&self, context: &Context<'_>, dir: &Key) -> Outcome<()> {
         let is_empty = match self.node(dir.ino).filter(|node| node.key == *dir) {
             Some(_) => self.names(context, dir.ino)?.is_empty(),
-            None => context.hints.list(dir)?.0.is_empty(),
+            None => match context.hints.list(dir)? {
+                (_, asked) if asked < self.settled_of(dir.ino) => {
+                    return Err(Need::List(dir.clone()).into());
+                }
+                (list, _) => list.is_empty(),
+            },
         };
         if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }

@@ -64,7 +64,7 @@ impl Tree {
         if node.staged.is_some() {
             return Ok(None);
         }
-        match context.hints.xattr(&node.key, name)? {
+        match context.hints.xattr(&node.key, name, node.settled)? {
             Ok(value) => Ok(Some(value)),
             Err(Errno::NODATA) => Ok(None),
             Err(error) => Err(error.into()),

@@ -8,7 +8,7 @@ use crate::engine::node::Node;
 use crate::engine::room::wanted;
 use crate::engine::tree::Known;
 use crate::engine::views::Way;
-use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Time, WaitFor};
+use destage_core::{Access, Ack, ClientId, Input, Intent, Lsn, RequestId, Span, Time, WaitFor};
 use destage_engine::Drive;
 use destage_tokens::Need as TokenNeed;
 use hashbrown::HashMap;
@@ -45,6 +45,9 @@ pub(super) struct Requests {
     settling: BTreeMap<Lsn, u64>,
     next: u32,
 }
+
+/// So long it counts what the origin has said for a request that waits, whatever is asked for.
+const HINTS_FRESH: Span = Span::from_millis(100);
 
 struct Waiting {
     pending: Pending,
@@ -275,8 +278,12 @@ impl Front {
         let done = match done.filter(|(done, at)| *at == self.known_at(done)) {
             Some((done, _)) => done,
             None => {
-                // What was known when it came may not be so any more.
-                pending.hints.outdate();
+                // What was known when it came may not be so any more. If everybody who asks the origin began anew whenever another
+                // one has changed something, they would wait for as long as somebody writes at a limit.
+                let age = Span(self.now.0.saturating_sub(pending.hints.asked_at.0));
+                if self.covers.is_some() || age > self.settings.names_fresh.max(HINTS_FRESH) {
+                    pending.hints.outdate();
+                }
                 if self.tokens_missing(&pending).is_some() {
                     self.release_units(access, &pending);
                     self.out.again.push(pending);

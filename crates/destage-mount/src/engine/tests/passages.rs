@@ -1,11 +1,12 @@
 //! What passes through folders that come and go, and what else of folders and attributes others have a hand in.
 
+use super::origin::Death;
 use super::suspicions::{make, write};
 use super::world::World;
 use crate::ask::{Ask, Ino, Make, Name, SetAttr, XattrMode};
 use crate::engine::front::FrontControls;
 use crate::origin::{Attributes, Origin};
-use destage_core::Span;
+use destage_core::{AtLimit, Policy, Span, When};
 use destage_engine::Drive;
 
 fn rename(dir: Ino, name: &str, to_dir: Ino, to_name: &str) -> Ask {
@@ -163,4 +164,43 @@ fn attributes_that_do_not_fit_hold_up_nothing() {
     let [about] = &origin.told()[..] else { panic!("{:?}", origin.told()) };
     let value = "07".repeat(3_000);
     assert!(about.contains("user.b") && about.contains(&value), "{about}");
+}
+
+/// At a limit those who have to ask the origin have their turn as others do, however much these change meanwhile.
+#[test]
+fn who_asks_the_origin_has_its_turn_at_a_limit() {
+    let mut world = World::new(1, FrontControls::default());
+    world.names_fresh = Span::from_secs(60);
+    world.crash(Death::Process);
+    assert!(world.start());
+    let root = world.root();
+    let [clean, busy] = ["clean", "busy"].map(|name| make(&mut world, root, name, Make::File));
+    assert!(world.drain());
+    let now = world.now;
+    let front = world.front.as_mut().unwrap();
+    let policy = Policy {
+        at_limit: AtLimit::Block,
+        when: When::Async,
+        commit: Span::from_millis(100),
+        staleness: Span::from_secs(2),
+        ..Policy::default()
+    };
+    front.set_policy(now, &policy).unwrap();
+    front.pause(now);
+    world.sure(write(busy, 0, b"0", false));
+    world.pass(Span::from_secs(3));
+    let front = world.front.as_ref().unwrap();
+    let (before, undecided) = (front.counted.requests, front.undecided());
+    assert!(!world.waits_for_tokens(write(busy, 0, b"first", false)));
+    let slow = world.ask_slowly(write(clean, 0, b"appended", true));
+    assert!(world.questions(slow).is_empty());
+    assert!(!world.waits_for_tokens(write(busy, 9, b"last", false)));
+    let front = world.front.as_mut().unwrap();
+    assert_eq!(front.undecided(), undecided, "they wait");
+    front.resume(now);
+    assert!(world.drain());
+    assert_eq!(world.origin.tree()["/clean"].2, b"appended");
+    assert_eq!(&world.origin.tree()["/busy"].2[..13], b"first\0\0\0\0last");
+    // Each comes once more for what it asks the origin, when it begins or when its file has become clean, and nobody a third time.
+    assert_eq!(world.front.as_ref().unwrap().counted.requests - before, 6);
 }
