@@ -1,10 +1,10 @@
 //! A folder of a mounted file system, by handles.
 
+use super::descriptors::Descriptors;
 use super::steps::rename_in_steps;
 use super::{Attributes, Key, Origin, Result};
 use super::{handles, pages, quota};
 use crate::ask::{Errno, Kind, Listed, Make, Moment, Seek, Space, Stat};
-use hashbrown::HashMap;
 use rustix::fs::{
     self as sys, AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom,
     Timespec, Timestamps, Uid, XattrFlags,
@@ -13,30 +13,19 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// The folder: see the module. Keeps files open that were used lately.
 pub struct LocalOrigin {
     /// Open for reading: what handles are opened by.
-    folder: OwnedFd,
+    folder: Arc<OwnedFd>,
     root: Key,
     device: u64,
     syncs_all: bool,
     /// A rename that replaces nothing has been refused, and was possible in steps.
     lacks_noreplace: AtomicBool,
-    open: Mutex<Open>,
+    files: Descriptors,
     may_change: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
-}
-
-/// Open files by their handles.
-#[derive(Default)]
-struct Open {
-    /// Only to be named.
-    named: HashMap<Arc<[u8]>, Arc<OwnedFd>>,
-    /// For their bytes.
-    bytes: HashMap<Arc<[u8]>, Arc<OwnedFd>>,
-    /// Kept whatever comes, and how often that was asked for.
-    pinned: HashMap<Arc<[u8]>, (Arc<OwnedFd>, u32)>,
 }
 
 impl LocalOrigin {
@@ -46,7 +35,8 @@ impl LocalOrigin {
     /// It is none, it cannot be opened, or its file system has no handles.
     pub fn open(folder: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = sys::open(folder, flags, Mode::empty())?;
+        let folder = Arc::new(sys::open(folder, flags, Mode::empty())?);
+        let files = Descriptors::new(folder.clone());
         let found = sys::fstat(&folder)?;
         let handle = handles::of(folder.as_fd(), c"")?;
         // Without the right to open by handle nothing works.
@@ -60,7 +50,7 @@ impl LocalOrigin {
             device: found.st_dev,
             syncs_all,
             lacks_noreplace: AtomicBool::new(false),
-            open: Mutex::default(),
+            files,
             may_change: OnceLock::new(),
         })
     }
@@ -76,78 +66,6 @@ impl LocalOrigin {
             Some(may_change) if !may_change() => Err(Errno::IO),
             _ => Ok(()),
         }
-    }
-
-    fn cache(&self) -> std::sync::MutexGuard<'_, Open> {
-        // A panic elsewhere leaves a cache that is none the worse.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A descriptor by which a file can be named, but not read.
-    fn named(&self, key: &Key) -> Result<Arc<OwnedFd>> {
-        {
-            let cache = self.cache();
-            if let Some((fd, _)) = cache.pinned.get(&key.handle) {
-                return Ok(fd.clone());
-            }
-            if let Some(fd) = cache.named.get(&key.handle) {
-                return Ok(fd.clone());
-            }
-        }
-        let fd = Arc::new(handles::open(self.folder.as_fd(), &key.handle, libc::O_PATH)?);
-        let mut cache = self.cache();
-        if cache.named.len() >= NAMED_MAX {
-            cache.named.clear();
-        }
-        cache.named.insert(key.handle.clone(), fd.clone());
-        Ok(fd)
-    }
-
-    /// A descriptor by which a file can be read, and written if anything may be.
-    fn bytes(&self, key: &Key) -> Result<Arc<OwnedFd>> {
-        {
-            let cache = self.cache();
-            if let Some((fd, _)) = cache.pinned.get(&key.handle) {
-                return Ok(fd.clone());
-            }
-            if let Some(fd) = cache.bytes.get(&key.handle) {
-                return Ok(fd.clone());
-            }
-        }
-        let fd = Arc::new(self.open_bytes(key)?);
-        let mut cache = self.cache();
-        if cache.bytes.len() >= BYTES_MAX {
-            cache.bytes.clear();
-        }
-        cache.bytes.insert(key.handle.clone(), fd.clone());
-        Ok(fd)
-    }
-
-    fn open_bytes(&self, key: &Key) -> Result<OwnedFd> {
-        match self.open_as(key, libc::O_RDWR) {
-            Err(error) if is_read_only(&error) => Ok(self.open_as(key, libc::O_RDONLY)?),
-            other => Ok(other?),
-        }
-    }
-
-    fn open_as(&self, key: &Key, mode: i32) -> std::io::Result<OwnedFd> {
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOATIME;
-        handles::open(self.folder.as_fd(), &key.handle, flags | mode)
-    }
-
-    /// The same by which it can be written. It may have been opened while it could only be read: it was being executed, say.
-    fn writable(&self, key: &Key) -> Result<Arc<OwnedFd>> {
-        let fd = self.bytes(key)?;
-        if sys::fcntl_getfl(&fd)?.contains(OFlags::RDWR) {
-            return Ok(fd);
-        }
-        let fd = Arc::new(self.open_as(key, libc::O_RDWR)?);
-        let mut cache = self.cache();
-        match cache.pinned.get_mut(&key.handle) {
-            Some((pinned, _)) => *pinned = fd.clone(),
-            None => _ = cache.bytes.insert(key.handle.clone(), fd.clone()),
-        }
-        Ok(fd)
     }
 
     fn stat_of(&self, fd: &OwnedFd) -> Result<Stat> {
@@ -189,7 +107,7 @@ impl LocalOrigin {
 
     /// Whether a program serves it that has the kernel keep pages: of what other hosts write it hears nothing then.
     pub(crate) fn has_page_cache(&self, file: &Key) -> Result<bool> {
-        Ok(!self.syncs_all && pages::can_be_mapped(self.bytes(file)?.as_fd())?)
+        Ok(!self.syncs_all && pages::can_be_mapped(self.files.bytes(file)?.as_fd())?)
     }
 
     /// Whether a lock here ends with the session that carries the data. Over NFS and SMB it ends by itself, whatever is on its
@@ -203,7 +121,7 @@ impl LocalOrigin {
     fn forget_name(&self, dir: &OwnedFd, name: &[u8]) {
         let Ok(name) = CString::new(name) else { return };
         if let Ok(handle) = handles::of(dir.as_fd(), &name) {
-            self.forget(&handle);
+            self.files.forget(&handle);
         }
     }
 
@@ -222,7 +140,7 @@ impl LocalOrigin {
     /// Makes what holds data zeros. What is a hole stays one, as far as the file system tells, and the size stays.
     fn write_zeros(&self, file: &Key, mut at: u64, end: u64) -> Result<()> {
         let zeros = vec![0; ZERO_BYTES];
-        let end = end.min(self.stat_of(&*self.bytes(file)?)?.size);
+        let end = end.min(self.stat_of(&*self.files.bytes(file)?)?.size);
         while at < end {
             at = match self.seek(file, at, Seek::Data) {
                 Ok(from) => from,
@@ -240,12 +158,6 @@ impl LocalOrigin {
         }
         Ok(())
     }
-
-    fn forget(&self, handle: &Arc<[u8]>) {
-        let mut cache = self.cache();
-        cache.named.remove(handle);
-        cache.bytes.remove(handle);
-    }
 }
 
 /// A path to what a descriptor stands for, for calls that take no such descriptor.
@@ -253,13 +165,9 @@ pub(super) fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-fn is_read_only(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES | libc::EPERM | libc::ETXTBSY))
-}
-
 impl Origin for LocalOrigin {
     fn open_for_locks(&self, file: &Key) -> Result<OwnedFd> {
-        self.open_bytes(file)
+        self.files.open_bytes(file)
     }
 
     fn root(&self) -> Key {
@@ -267,7 +175,7 @@ impl Origin for LocalOrigin {
     }
 
     fn lookup(&self, dir: &Key, name: &[u8]) -> Result<(Key, Stat)> {
-        let dir = self.named(dir)?;
+        let dir = self.files.named(dir)?;
         let c_name = CString::new(name).map_err(|_| Errno::INVAL)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = sys::openat(&dir, c_name.as_c_str(), flags, Mode::empty())?;
@@ -277,12 +185,12 @@ impl Origin for LocalOrigin {
     }
 
     fn stat(&self, file: &Key) -> Result<Stat> {
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         let stat = self.stat_of(&fd)?;
         // An open file outlives its names, which this front end does not want unless it says so.
-        let is_pinned = || self.cache().pinned.contains_key(&file.handle);
+        let is_pinned = || self.files.is_pinned(file);
         if stat.nlink == 0 && !is_pinned() {
-            self.forget(&file.handle);
+            self.files.forget(&file.handle);
             return Err(Errno::STALE);
         }
         Ok(stat)
@@ -319,7 +227,7 @@ impl Origin for LocalOrigin {
     }
 
     fn read(&self, file: &Key, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let fd = self.bytes(file)?;
+        let fd = self.files.bytes(file)?;
         let mut bytes = vec![0; len];
         let mut done = 0;
         while done < len {
@@ -336,7 +244,7 @@ impl Origin for LocalOrigin {
     }
 
     fn read_link(&self, file: &Key) -> Result<Vec<u8>> {
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         Ok(sys::readlinkat(&fd, c"", Vec::new())?.into_bytes())
     }
 
@@ -366,14 +274,14 @@ impl Origin for LocalOrigin {
     }
 
     fn xattr(&self, file: &Key, name: &[u8]) -> Result<Vec<u8>> {
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         let mut value = Vec::with_capacity(XATTR_BYTES_MAX);
         sys::getxattr(path_of(&fd), name, rustix::buffer::spare_capacity(&mut value))?;
         Ok(value)
     }
 
     fn xattrs(&self, file: &Key) -> Result<Vec<u8>> {
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         let mut names = Vec::with_capacity(XATTR_BYTES_MAX);
         sys::listxattr(path_of(&fd), rustix::buffer::spare_capacity(&mut names))?;
         Ok(names)
@@ -381,7 +289,7 @@ impl Origin for LocalOrigin {
 
     fn make(&self, dir: &Key, name: &[u8], make: &Make) -> Result<(Key, Stat)> {
         self.check()?;
-        let fd = self.named(dir)?;
+        let fd = self.files.named(dir)?;
         let (alone, alone_dir) = (Mode::RUSR | Mode::WUSR, Mode::RWXU);
         let node = |kind| sys::mknodat(&fd, name, kind, alone, 0);
         match make {
@@ -398,7 +306,7 @@ impl Origin for LocalOrigin {
 
     fn write(&self, file: &Key, offset: u64, data: &[u8]) -> Result<()> {
         self.check()?;
-        let fd = self.writable(file)?;
+        let fd = self.files.writable(file)?;
         let mut done = 0;
         while done < data.len() {
             match rustix::io::pwrite(&fd, &data[done..], offset + done as u64) {
@@ -413,13 +321,13 @@ impl Origin for LocalOrigin {
 
     fn truncate(&self, file: &Key, size: u64) -> Result<()> {
         self.check()?;
-        Ok(sys::ftruncate(self.writable(file)?, size)?)
+        Ok(sys::ftruncate(self.files.writable(file)?, size)?)
     }
 
     fn punch(&self, file: &Key, offset: u64, len: u64) -> Result<()> {
         self.check()?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match sys::fallocate(self.writable(file)?, flags, offset, len) {
+        match sys::fallocate(self.files.writable(file)?, flags, offset, len) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                 self.write_zeros(file, offset, offset.saturating_add(len))
             }
@@ -428,13 +336,13 @@ impl Origin for LocalOrigin {
     }
 
     fn sync(&self, file: &Key) -> Result<()> {
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         match FileType::from_raw_mode(sys::fstat(&fd)?.st_mode) {
             FileType::Directory => {
                 let flags = libc::O_RDONLY | libc::O_DIRECTORY;
                 Ok(sys::fsync(handles::open(self.folder.as_fd(), &file.handle, flags)?)?)
             }
-            FileType::RegularFile => Ok(sys::fsync(self.bytes(file)?)?),
+            FileType::RegularFile => Ok(sys::fsync(self.files.bytes(file)?)?),
             // To open it may mean something else: a pipe without a reader refuses, a device does what it is for. Its owner and
             // its times are on the disk with everything else.
             _ if self.syncs_all => self.sync_all(),
@@ -457,7 +365,7 @@ impl Origin for LocalOrigin {
 
     fn set(&self, file: &Key, attributes: &Attributes) -> Result<()> {
         self.check()?;
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         if let Some((uid, gid)) = attributes.owner {
             let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
             sys::chownat(&fd, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
@@ -490,7 +398,7 @@ impl Origin for LocalOrigin {
         replace: bool,
     ) -> Result<()> {
         self.check()?;
-        let (dir, to_dir) = (self.named(dir)?, self.named(to_dir)?);
+        let (dir, to_dir) = (self.files.named(dir)?, self.files.named(to_dir)?);
         if replace {
             self.forget_name(&to_dir, to_name);
             if !self.syncs_all {
@@ -516,7 +424,7 @@ impl Origin for LocalOrigin {
 
     fn link(&self, file: &Key, dir: &Key, name: &[u8]) -> Result<()> {
         self.check()?;
-        let (file, dir) = (self.named(file)?, self.named(dir)?);
+        let (file, dir) = (self.files.named(file)?, self.files.named(dir)?);
         Ok(sys::linkat(&file, c"", &dir, name, AtFlags::EMPTY_PATH)?)
     }
 
@@ -544,50 +452,36 @@ impl Origin for LocalOrigin {
 
     fn unlink(&self, dir: &Key, name: &[u8]) -> Result<()> {
         self.check()?;
-        let dir = self.named(dir)?;
+        let dir = self.files.named(dir)?;
         self.forget_name(&dir, name);
         Ok(sys::unlinkat(&dir, name, AtFlags::empty())?)
     }
 
     fn rmdir(&self, dir: &Key, name: &[u8]) -> Result<()> {
         self.check()?;
-        let dir = self.named(dir)?;
+        let dir = self.files.named(dir)?;
         self.forget_name(&dir, name);
         Ok(sys::unlinkat(&dir, name, AtFlags::REMOVEDIR)?)
     }
 
     fn set_xattr(&self, file: &Key, name: &[u8], value: &[u8]) -> Result<()> {
         self.check()?;
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         Ok(sys::setxattr(path_of(&fd), name, value, XattrFlags::empty())?)
     }
 
     fn remove_xattr(&self, file: &Key, name: &[u8]) -> Result<()> {
         self.check()?;
-        let fd = self.named(file)?;
+        let fd = self.files.named(file)?;
         Ok(sys::removexattr(path_of(&fd), name)?)
     }
 
     fn pin(&self, file: &Key) -> Result<()> {
-        let fd = self.named(file)?;
-        let fd = if FileType::from_raw_mode(sys::fstat(&fd)?.st_mode) == FileType::RegularFile {
-            Arc::new(self.open_bytes(file)?)
-        } else {
-            fd
-        };
-        let mut cache = self.cache();
-        cache.pinned.entry(file.handle.clone()).or_insert((fd, 0)).1 += 1;
-        Ok(())
+        self.files.pin(file)
     }
 
     fn unpin(&self, file: &Key) {
-        let mut cache = self.cache();
-        if let Some((_, times)) = cache.pinned.get_mut(&file.handle) {
-            *times -= 1;
-            if *times == 0 {
-                cache.pinned.remove(&file.handle);
-            }
-        }
+        self.files.unpin(file);
     }
 }
 
@@ -599,9 +493,6 @@ const LOCKS_END_ALONE: [u32; 4] = [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42];
 const MODE_BITS: u32 = 0o7777;
 /// As CephFS cuts files into objects, unless it is told otherwise; a local disk has a file's end go with its bytes.
 const OBJECT_BYTES: u64 = 4 << 20;
-/// Most descriptors that are kept of each kind.
-const NAMED_MAX: usize = 4_096;
-const BYTES_MAX: usize = 1_024;
 /// Most bytes of an extended attribute, and of their names, as the kernel has it.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 /// Zeros that are written at a time.

@@ -41,7 +41,7 @@ fn what_was_read_while_it_was_executed_can_be_written_later() {
         let mut running =
             std::process::Command::new(folder.path().join("tool")).arg("60").spawn().unwrap();
         if is_pinned {
-            origin.forget(&file.handle);
+            origin.files.forget(&file.handle);
             origin.pin(&file).unwrap();
         }
         assert_eq!(origin.read(&file, 1, 3).unwrap(), b"ELF");
@@ -51,7 +51,7 @@ fn what_was_read_while_it_was_executed_can_be_written_later() {
         running.kill().unwrap();
         running.wait().unwrap();
         origin.write(&file, 1, b"ELF").unwrap();
-        origin.forget(&file.handle);
+        origin.files.forget(&file.handle);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Everything that changes it goes through [`Origin`], so that a crash can be put between any two of its effects.
 
 pub(crate) mod claim;
+mod descriptors;
 mod handles;
 mod local;
 mod pages;
