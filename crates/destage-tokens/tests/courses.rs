@@ -32,23 +32,26 @@ fn change(number: u8) -> Need {
     Need { root: Root::File(file(number)), mode: Mode::Exclusive, is_explicit: false }
 }
 
+fn settings(at: usize, tokens_max: usize, controls: Controls) -> Settings {
+    Settings {
+        host: HostId(at as u128),
+        lease: Span::from_secs(15),
+        margin: Span::from_secs(2),
+        renew_every: Span::from_secs(3),
+        retry_after: Span::from_millis(100),
+        tokens_max,
+        controls,
+    }
+}
+
 impl Hosts {
     fn new(count: usize) -> Self {
         Self::with(count, 1_000, Controls::default())
     }
 
     fn with(count: usize, tokens_max: usize, controls: Controls) -> Self {
-        let settings = |host| Settings {
-            host: HostId(host as u128),
-            lease: Span::from_secs(15),
-            margin: Span::from_secs(2),
-            renew_every: Span::from_secs(3),
-            retry_after: Span::from_millis(100),
-            tokens_max,
-            controls,
-        };
         let mut all = Self {
-            hosts: (0..count).map(|host| Host::new(settings(host))).collect(),
+            hosts: (0..count).map(|at| Host::new(settings(at, tokens_max, controls))).collect(),
             store: Store::default(),
             admitted: vec![BTreeSet::new(); count],
             now: Time::from_secs(100),
@@ -239,15 +242,7 @@ fn is_declared_of_a_later_life(controls: Controls) -> bool {
     hosts.end(B, 1);
     hosts.ask(A, 2, &[change(1)]);
     hosts.end(A, 2);
-    let settings = Settings {
-        host: HostId(A as u128),
-        lease: Span::from_secs(15),
-        margin: Span::from_secs(2),
-        renew_every: Span::from_secs(3),
-        retry_after: Span::from_millis(100),
-        tokens_max: 1_000,
-        controls,
-    };
+    let settings = settings(A, 1_000, controls);
     hosts.lose(A);
     hosts.hosts[A] = Host::new(settings);
     hosts.ask(B, 3, &[change(1)]);
@@ -296,4 +291,49 @@ fn a_host_that_has_stopped_serves_nothing_and_is_shut_out_like_a_silent_one() {
     hosts.settle();
     assert!(hosts.admitted[B].contains(&3));
     assert_eq!(hosts.hosts[A].stage(), Stage::Offline);
+}
+
+/// A folder is moved with what lies in it; the host starts anew, and is told what it has written down.
+#[test]
+fn a_folder_takes_along_what_lies_in_it_and_is_given_up_with_it_after_a_start_too() {
+    let (inner, folder, from, to) = (1, 2, 8, 9);
+    let root = |number| Root::File(file(number));
+    let mut hosts = Hosts::new(2);
+    // The one that comes second ends that the first has everything.
+    hosts.ask(B, 1, &[change(5)]);
+    hosts.end(B, 1);
+    hosts.ask(A, 2, &[change(from), change(to)]);
+    hosts.hosts[A].born(&file(folder), &file(from));
+    hosts.hosts[A].born(&file(inner), &file(folder));
+    assert_eq!(hosts.hosts[A].way(&file(inner)), [root(folder), root(from)]);
+    assert_eq!(hosts.hosts[A].way(&file(from)), [root(from)]);
+    hosts.hosts[A].moved(&file(folder), &file(to));
+    let ways = [inner, folder].map(|number| hosts.hosts[A].way(&file(number)));
+    assert_eq!(ways, [vec![root(folder), root(to)], vec![root(to)]]);
+    hosts.end(A, 2);
+    hosts.lose(A);
+    hosts.hosts[A] = Host::new(settings(A, 1_000, Controls::default()));
+    let now = hosts.now;
+    hosts.hosts[A].start(now);
+    hosts.settle();
+    for (number, way) in [inner, folder].into_iter().zip(ways) {
+        if let Root::File(home) = &way[0] {
+            hosts.hosts[A].born(&file(number), home);
+        }
+    }
+    let mut covered = Vec::new();
+    let now = hosts.now;
+    hosts.hosts[B].ask(now, AskId(3), vec![change(to)]);
+    while covered.is_empty() {
+        hosts.now = hosts.now + Span::from_millis(20);
+        for host in [A, B] {
+            while let Some(effect) = hosts.hosts[host].poll() {
+                if let Effect::Revoke { covered: also, .. } = &effect {
+                    covered.extend(also.iter().cloned());
+                }
+                hosts.carry_out(host, effect);
+            }
+        }
+    }
+    assert_eq!(covered, [file(inner), file(folder)]);
 }

@@ -7,12 +7,12 @@ use crate::ask::{Ask, Ino, Name};
 use crate::origin::Key;
 use destage_core::Lsn;
 use destage_tokens::{FileId, Mode, Need, Root};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whoever holds tokens for this front end.
 pub(crate) trait Covers: Send + Sync {
-    /// The one that covers a change of a file.
-    fn cover(&self, file: &FileId) -> Option<Root>;
+    /// From a file to the token that covers a change of it: see [`destage_tokens::Host::way`].
+    fn way(&self, file: &FileId) -> Vec<Root>;
     /// A file was made in a directory.
     fn born(&self, file: &FileId, dir: &FileId);
     /// A file was moved to a directory.
@@ -176,10 +176,20 @@ impl Tree {
                 _ => None,
             })
             .collect();
-        for key in files {
-            let root = covers.cover(&key.handle).unwrap_or_else(|| Root::File(key.handle.clone()));
-            records.push(Record::Cover { ino: key.ino, root: handle_of(root) });
+        let mut homes = BTreeMap::new();
+        for key in &files {
+            let mut way = covers.way(&key.handle).into_iter().map(handle_of);
+            let root = way.next().unwrap_or_else(|| key.handle.clone());
+            let mut at = root.clone();
+            records.push(Record::Cover { ino: key.ino, root });
+            for home in way {
+                homes.insert(at, home.clone());
+                at = home;
+            }
         }
+        // Of the group's own files their covers say it.
+        files.iter().for_each(|key| _ = homes.remove(&key.handle));
+        records.extend(homes.into_iter().map(|(dir, home)| Record::Home { dir, home }));
         for record in &*records {
             let Record::Names(change) = record else { continue };
             let gone = match change {
@@ -203,7 +213,7 @@ fn handle_of(root: Root) -> FileId {
 }
 
 /// The same, read.
-pub(crate) fn root_of(handle: &FileId) -> Root {
+pub(super) fn root_of(handle: &FileId) -> Root {
     if handle.is_empty() { Root::Volume } else { Root::File(handle.clone()) }
 }
 

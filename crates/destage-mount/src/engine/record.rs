@@ -46,9 +46,12 @@ pub(crate) enum Record {
     Judged { upto: u64, left: Vec<(Ino, Base)>, others: Vec<Ino>, rest: Vec<Ino> },
     /// What could not be written since others had changed the origin, and where it is kept.
     Conflict { number: u64, ino: Ino, reason: String },
-    /// Where several hosts share the origin: the token under which a file of this group was changed, by the handle of its
-    /// file; without one, that of everything.
+    /// Where several hosts share the origin: what covered a change of a file of this group, by a handle. Its own is that of the
+    /// file's own token; none is that of everything; else it is the directory in which it was made.
     Cover { ino: Ino, root: Arc<[u8]> },
+    /// The token of a directory that covers others did not cover it then, but that of the directory in which it was made, or what
+    /// covered that one.
+    Home { dir: Arc<[u8]>, home: Arc<[u8]> },
 }
 
 impl Record {
@@ -63,6 +66,7 @@ impl Record {
                 | Self::Judged { .. }
                 | Self::Conflict { .. }
                 | Self::Cover { .. }
+                | Self::Home { .. }
         )
     }
 }
@@ -218,7 +222,8 @@ pub(crate) fn read_group(bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
             | Record::Ckpt { .. }
             | Record::Part { .. }
             | Record::Judged { .. }
-            | Record::Conflict { .. } => true,
+            | Record::Conflict { .. }
+            | Record::Home { .. } => true,
         };
     }
     if is_sound { Ok(records) } else { Err(Unreadable::Broken) }
@@ -238,7 +243,7 @@ fn decode(mut bytes: &[u8]) -> Result<Vec<Record>, Unreadable> {
         bytes = rest.0;
         let mut body = Reader(body);
         let record = read(kind, &mut body).ok_or(match kind {
-            BEGIN..=JUDGED => Unreadable::Broken,
+            BEGIN..=HOME => Unreadable::Broken,
             _ => Unreadable::Unknown(kind),
         })?;
         if !body.0.is_empty() {
@@ -270,6 +275,7 @@ const INTENT: u8 = 17;
 const CKPT: u8 = 18;
 const PART: u8 = 19;
 const JUDGED: u8 = 20;
+const HOME: u8 = 21;
 
 fn kind_of(record: &Record) -> u8 {
     match record {
@@ -291,6 +297,7 @@ fn kind_of(record: &Record) -> u8 {
         Record::Judged { .. } => JUDGED,
         Record::Conflict { .. } => CONFLICT,
         Record::Cover { .. } => COVER,
+        Record::Home { .. } => HOME,
     }
 }
 
@@ -349,6 +356,7 @@ fn body(record: &Record, out: &mut Vec<u8>) {
             u64s(out, [*number, *ino]);
             bytes(out, reason.as_bytes());
         }
+        Record::Home { dir, home } => [dir, home].into_iter().for_each(|handle| bytes(out, handle)),
         Record::Cover { ino, root } => {
             u64s(out, [*ino]);
             bytes(out, root);
@@ -478,6 +486,7 @@ fn read(kind: u8, body: &mut Reader<'_>) -> Option<Record> {
             reason: String::from_utf8(body.bytes()?.to_vec()).ok()?,
         },
         COVER => Record::Cover { ino: body.u64()?, root: body.bytes()?.into() },
+        HOME => Record::Home { dir: body.bytes()?.into(), home: body.bytes()?.into() },
         _ => return None,
     })
 }

@@ -57,6 +57,7 @@ fn all() -> Vec<Record> {
         Record::Conflict { number: 1, ino: 9, reason: "why".into() },
         Record::Cover { ino: 9, root: [1, 2][..].into() },
         Record::Judged { upto: 5, left: vec![(9, base)], others: vec![8], rest: vec![7] },
+        Record::Home { dir: [1, 2][..].into(), home: [1][..].into() },
     ]
 }
 

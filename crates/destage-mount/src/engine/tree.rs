@@ -284,8 +284,8 @@ impl Tree {
                 | Record::Part { .. }
                 | Record::Judged { .. }
                 | Record::Conflict { .. } => {}
-                Record::Cover { root, .. } => {
-                    self.covered_upto.insert(root.clone(), lsn);
+                Record::Cover { root: home, .. } | Record::Home { home, .. } => {
+                    self.covered_upto.insert(home.clone(), lsn);
                 }
             }
         }

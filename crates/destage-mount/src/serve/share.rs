@@ -3,13 +3,12 @@
 use super::ServeError;
 use super::live::Live;
 use crate::ask::Ino;
-use crate::engine::{Record, root_of};
+use crate::engine::{Homes, Record};
 use crate::origin::LocalOrigin;
 use crate::tokens::{Client, Fences, TokenSettings, Tokens};
 use destage_engine::Drive;
 use destage_runtime::exit;
 use destage_tokens::{HostId, Root, Stage};
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
@@ -96,43 +95,29 @@ fn volume(own: &Path) -> io::Result<String> {
     }
 }
 
-/// A group that the origin does not have: which of its files others may have changed since.
+/// A group that the origin does not have: what covered its changes.
 ///
 /// # Errors
 /// It was written under tokens, and there are none now; or the other way round.
 pub(super) fn look(
-    tokens: Option<&Tokens>,
+    has_tokens: bool,
     records: &[Record],
-    lost: &mut BTreeSet<Ino>,
+    homes: &mut Homes,
 ) -> Result<(), ServeError> {
-    let cover = |wanted: Ino| {
-        records.iter().find_map(|record| match record {
-            Record::Cover { ino, root } if *ino == wanted => Some(root),
-            _ => None,
-        })
+    homes.look(records);
+    let is_covered = |wanted: Ino| {
+        records.iter().any(|record| matches!(record, Record::Cover { ino, .. } if *ino == wanted))
     };
     for record in records {
         let Record::File { key, .. } = record else { continue };
-        match (tokens, cover(key.ino)) {
-            (None, None) => {}
-            (Some(tokens), Some(root)) => {
-                let root = root_of(root);
-                if !tokens.is_confirmed(&root) {
-                    lost.insert(key.ino);
-                } else if let Root::File(dir) = root {
-                    if dir == key.handle {
-                        tokens.linked(&key.handle);
-                    } else {
-                        tokens.made(&key.handle, &dir);
-                    }
-                }
-            }
-            (None, Some(_)) => {
+        match (has_tokens, is_covered(key.ino)) {
+            (false, false) | (true, true) => {}
+            (false, true) => {
                 let message = "the journal holds changes that were made while other hosts shared the origin: name the \
                                --tokens by which they do, so that what others have changed since is not overwritten";
                 return Err(ServeError::new(exit::USAGE, message.to_owned()));
             }
-            (Some(_), None) => {
+            (true, false) => {
                 let message = "the journal holds changes that were made without --tokens: bring them to the origin first, \
                                while no other host has it, by 'destage mount replay'";
                 return Err(ServeError::new(exit::USAGE, message.to_owned()));

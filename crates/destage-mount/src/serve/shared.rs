@@ -317,8 +317,8 @@ impl Holder for Live {
 }
 
 impl Covers for Tokens {
-    fn cover(&self, file: &FileId) -> Option<Root> {
-        self.cover_of(file)
+    fn way(&self, file: &FileId) -> Vec<Root> {
+        self.way_of(file)
     }
 
     fn born(&self, file: &FileId, dir: &FileId) {

@@ -3,7 +3,7 @@
 use super::live::Live;
 use super::{Outbox, ServeError, share};
 use crate::ask::{Errno, Make};
-use crate::engine::{Below, Front, FrontSettings, OwnFolders, Scan, read_group};
+use crate::engine::{Below, Front, FrontSettings, Homes, OwnFolders, Scan, read_group};
 use crate::origin::claim::Claim;
 use crate::origin::pool::Pool;
 use crate::origin::{Key, LocalOrigin, Origin};
@@ -152,14 +152,20 @@ fn recover(
     let now = clock.now();
     let mut front = Front::new(now, policy, journal, origin, scan.decided, front_settings);
     scan.prepare(&mut front.tree, false);
+    let mut homes = Homes::default();
     let mut bar = Progress::new("replaying the journal", last.saturating_sub(scan.decided.0));
     destage_engine::recover(&mut front, now, Lsn(last), |front| -> Result<bool, ServeError> {
-        let Some(record) = records.advance()? else { return Ok(false) };
+        let Some(record) = records.advance()? else {
+            if let Some(tokens) = tokens {
+                front.tree.lost = homes.take_up(|root| tokens.is_confirmed(root), tokens);
+            }
+            return Ok(false);
+        };
         let payload = record.payload.len();
         let (lsn, stamp) = (Lsn(record.lsn), Time(record.stamp_ns));
         bar.set(record.lsn.saturating_sub(scan.decided.0));
         let records = read(record.payload, record.lsn)?;
-        share::look(tokens, &records, &mut front.tree.lost)?;
+        share::look(tokens.is_some(), &records, &mut homes)?;
         front.take_up(lsn, stamp, payload, &records);
         Ok(true)
     })?;

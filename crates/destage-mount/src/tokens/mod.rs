@@ -403,6 +403,11 @@ impl Tokens {
         self.lock().cover(file)
     }
 
+    /// The way from a file to that token, by the directories in which it was made.
+    pub(crate) fn way_of(&self, file: &FileId) -> Vec<Root> {
+        self.lock().way(file)
+    }
+
     /// A file was made in a directory.
     pub(crate) fn made(&self, file: &FileId, dir: &FileId) {
         self.lock().born(file, dir);

@@ -77,6 +77,19 @@ impl Host {
             .or_else(|| self.covering(&need, |_| true))
     }
 
+    /// The way from a file to the token that covers a change of it now: the directory in which it was made, that in which this
+    /// one was made, and so on up to the one whose token is held. A file's own token, or that of everything, is the whole way.
+    /// What is written down of a change says all of it: a directory that is moved takes along what lies below it.
+    #[must_use]
+    pub fn way(&self, file: &FileId) -> Vec<Root> {
+        let Some(cover) = self.cover(file) else { return Vec::new() };
+        let is_own = cover == Root::Volume || cover == Root::File(file.clone());
+        let homes = if is_own { Vec::new() } else { self.homes(file) };
+        let below = homes.into_iter().map(Root::File).take_while(|home| *home != cover);
+        let below: Vec<Root> = below.collect();
+        below.into_iter().chain([cover]).collect()
+    }
+
     fn covering(&self, need: &Need, is_open: impl Fn(&Root) -> bool) -> Option<Root> {
         let volume = self.mirror.mode(&Root::Volume)?;
         if volume == Mode::Exclusive {

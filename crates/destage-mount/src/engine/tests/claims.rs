@@ -1,7 +1,8 @@
 //! One claim each.
 
+use super::covers::FakeCovers;
 use super::origin::Death;
-use super::world::{FakeCovers, World};
+use super::world::World;
 use crate::ask::{Answered, Ask, Caller, Errno, Kind, Make, SetAttr};
 use crate::engine::below::Below;
 use crate::engine::carry::Controls;

@@ -1,7 +1,8 @@
 //! A host that was shut out comes back: what others have had since is theirs, and what was acknowledged here is kept.
 
+use super::covers::FakeCovers;
 use super::origin::Death;
-use super::world::{FakeCovers, World};
+use super::world::World;
 use crate::ask::{Answered, Ask, Kind, Make};
 use crate::engine::carry::Controls;
 use crate::engine::front::FrontControls;
@@ -13,7 +14,7 @@ use destage_tokens::Mode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
+pub(super) fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
     let name = name.as_bytes().into();
     match world.sure(Ask::Make { dir, name, make, mode: 0o755, open: None }) {
         Answered::Entry(stat, _) => stat.ino,
@@ -21,35 +22,35 @@ fn make(world: &mut World, dir: u64, name: &str, make: Make) -> u64 {
     }
 }
 
-fn write(world: &mut World, ino: u64, data: &[u8]) {
+pub(super) fn write(world: &mut World, ino: u64, data: &[u8]) {
     let data = data.to_vec();
     world.sure(Ask::Write { ino, offset: 0, data, sync: false, append: false, mapped: false });
 }
 
-fn filled(world: &mut World, dir: u64, name: &str, data: &[u8]) -> u64 {
+pub(super) fn filled(world: &mut World, dir: u64, name: &str, data: &[u8]) -> u64 {
     let ino = make(world, dir, name, Make::File);
     write(world, ino, data);
     ino
 }
 
-fn unlink(world: &mut World, dir: u64, name: &str) {
+pub(super) fn unlink(world: &mut World, dir: u64, name: &str) {
     world.sure(Ask::Unlink { dir, name: name.as_bytes().into() });
 }
 
-fn rename(world: &mut World, from: (u64, &str), to: (u64, &str)) {
+pub(super) fn rename(world: &mut World, from: (u64, &str), to: (u64, &str)) {
     let (name, to_name) = (from.1.as_bytes().into(), to.1.as_bytes().into());
     world.sure(Ask::Rename { dir: from.0, name, to_dir: to.0, to_name, replace: true });
 }
 
-fn key(world: &World, path: &[&str]) -> Option<Key> {
+pub(super) fn key(world: &World, path: &[&str]) -> Option<Key> {
     let root = world.origin.root();
     path.iter().try_fold(root, |dir, name| Some(world.origin.lookup(&dir, name.as_bytes()).ok()?.0))
 }
 
-type Contents = BTreeMap<String, Vec<u8>>;
+pub(super) type Contents = BTreeMap<String, Vec<u8>>;
 
 /// What a folder holds at the origin.
-fn contents(world: &World, folder: &str) -> Contents {
+pub(super) fn contents(world: &World, folder: &str) -> Contents {
     let tree = world.origin.tree().into_iter();
     let files = tree.filter(|(_, (_, kind, _))| *kind == Kind::File);
     let files = files.filter_map(|(path, (.., bytes))| {

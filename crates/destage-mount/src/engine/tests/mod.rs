@@ -3,6 +3,7 @@
 mod attempts;
 mod bytes;
 mod claims;
+mod covers;
 mod crashes;
 mod lost;
 mod model;

@@ -1,12 +1,13 @@
 //! A mount in virtual time: the engine, a simulated disk for its journal, a simulated origin, and a program that uses it.
 
+use super::covers::FakeCovers;
 use super::model::{Model, Tree};
 use super::origin::{Death, SimOrigin};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Kind, Listed, Make, Name, Stat};
 use crate::engine::front::FrontControls;
 use crate::engine::{
-    AtWork, Below, Carried, Covers, Front, FrontSettings, Hints, Need, OwnFolders, Pending, Plan,
-    Record, Scan, Submitted, Ticket, carry_out, read_group,
+    AtWork, Below, Carried, Front, FrontSettings, Hints, Homes, Need, OwnFolders, Pending, Plan,
+    Scan, Submitted, Ticket, carry_out, read_group,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -15,8 +16,8 @@ use destage_core::{Lsn, Policy, Span, Time, When};
 use destage_engine::Drive;
 use destage_journal::{Journal, Options};
 use destage_testkit::SimDisk;
-use destage_tokens::{FileId, Root};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 /// A stream of numbers from a seed.
@@ -88,41 +89,6 @@ pub(super) struct World {
     pub(super) names_fresh: Span,
     /// Where several hosts share the origin: what their tokens cover.
     pub(super) covers: Option<Arc<FakeCovers>>,
-}
-
-/// Tokens that are always had. A change is covered by that of the directory in which a file was made, else by the file's own.
-#[derive(Default)]
-pub(super) struct FakeCovers {
-    born: Mutex<HashMap<FileId, FileId>>,
-    /// Those that others have had since.
-    pub(super) lost: Mutex<BTreeSet<FileId>>,
-}
-
-impl Covers for FakeCovers {
-    fn cover(&self, file: &FileId) -> Option<Root> {
-        let born = self.born.lock().expect("no panic before");
-        Some(Root::File(born.get(file).unwrap_or(file).clone()))
-    }
-
-    fn born(&self, file: &FileId, dir: &FileId) {
-        self.born.lock().expect("no panic before").insert(file.clone(), dir.clone());
-    }
-
-    fn moved(&self, file: &FileId, dir: &FileId) {
-        if let Some(home) = self.born.lock().expect("no panic before").get_mut(file) {
-            *home = dir.clone();
-        }
-    }
-
-    fn not_born(&self, file: &FileId) {
-        self.born.lock().expect("no panic before").remove(file);
-    }
-}
-
-impl FakeCovers {
-    pub(super) fn forget_born(&self) {
-        self.born.lock().expect("no panic before").clear();
-    }
 }
 
 impl World {
@@ -210,14 +176,17 @@ impl World {
         let mut front =
             Front::new(self.now, policy, journal, origin.clone(), scan.decided, settings);
         scan.prepare(&mut front.tree, self.controls.no_intent);
-        let covers = self.covers.clone();
+        let (covers, mut homes) = (self.covers.clone(), Homes::default());
         destage_engine::recover(&mut front, self.now, Lsn(last), |front| {
-            let Some(record) = records.advance().map_err(|_| ())? else { return Ok(false) };
+            let Some(record) = records.advance().map_err(|_| ())? else {
+                if let Some(covers) = &covers {
+                    front.tree.lost = covers.take_up(&homes);
+                }
+                return Ok(false);
+            };
             let found = read_group(record.payload).expect("what was written can be read");
             let stamp = Time(record.stamp_ns);
-            for lost in found.iter().filter_map(|record| lost_by(covers.as_deref(), record)) {
-                front.tree.lost.insert(lost);
-            }
+            homes.look(&found);
             front.take_up(Lsn(record.lsn), stamp, record.payload.len(), &found);
             Ok(true)
         })
@@ -565,12 +534,6 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
-}
-
-/// The file that a record says to have been changed under a token that others have had since.
-fn lost_by(covers: Option<&FakeCovers>, record: &Record) -> Option<Ino> {
-    let Record::Cover { ino, root } = record else { return None };
-    covers?.lost.lock().expect("no panic before").contains(root).then_some(*ino)
 }
 
 fn own_folders(origin: &dyn Origin) -> Option<OwnFolders> {
