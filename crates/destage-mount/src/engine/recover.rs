@@ -1,7 +1,7 @@
 //! What a start finds in the journal.
 
 use super::lives::{Life, Lives};
-use super::record::{Base, Record};
+use super::record::{Base, NameChange, Record};
 use super::traces::Traces;
 use super::tree::{Doubt, Tree};
 use crate::ask::{Ino, Name};
@@ -131,8 +131,9 @@ impl Tree {
         self.may_be_sent();
     }
 
-    /// Changes of names in directories that others have had since are lost, and so are those that build on them: the same name
-    /// is said of in both. What is left says nothing of a name that others may have changed, or that was lost here.
+    /// Changes of names in directories that others have had since are lost, or of files that they have had: what they have written
+    /// to a file is not to go with its name. So are those that build on them: the same name is said of in both. What is left
+    /// says nothing of a name that others may have changed, or that was lost here.
     fn find_lost_names(&mut self) {
         if self.lost.is_empty() {
             return;
@@ -141,7 +142,11 @@ impl Tree {
         for (lsn, change) in &self.log {
             let names =
                 || change.after().into_iter().flatten().map(|(dir, name, _)| (dir, name.clone()));
-            let is_lost = change.dirs().iter().any(|dir| self.lost.contains(dir))
+            // What is made here has no name by which others could have had it.
+            let is_made = matches!(change, NameChange::Create { .. });
+            let file = Some(change.ino()).filter(|_| !is_made);
+            let mut concerned = change.dirs().into_iter().chain(file).chain(change.replaced());
+            let is_lost = concerned.any(|ino| self.lost.contains(&ino))
                 || names().any(|name| lost.contains(&name));
             if is_lost {
                 lost.extend(names());

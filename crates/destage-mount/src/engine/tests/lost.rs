@@ -214,6 +214,79 @@ fn guessing_what_was_done_by_names_that_others_changed_is_noticed() {
     );
 }
 
+/// What a host does to the name of a file that has another one in another folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Unlink,
+    /// And makes another file of that name.
+    Remake,
+    Replace,
+    Rename,
+}
+
+/// A host takes a file's name away, and dies after so many effects of destaging. Others find the file by its other name, write
+/// to it and take that name away; the host comes back. Returns what is wrong.
+fn taken_away(seed: u64, after: u64, how: Takes) -> Result<(), String> {
+    let mut world = World::new(seed, FrontControls::default());
+    let covers = Arc::new(FakeCovers::default());
+    world.covers = Some(covers.clone());
+    assert!(world.start());
+    let root = world.root();
+    let [ours, theirs] = ["ours", "theirs"].map(|name| make(&mut world, root, name, Make::Dir));
+    let file = filled(&mut world, ours, "file", b"old....");
+    let next = filled(&mut world, ours, "next", b"mine-1.");
+    world.sure(Ask::Link { ino: file, dir: theirs, name: b"other"[..].into() });
+    assert!(world.drain());
+    covers.forget_born();
+    match how {
+        Takes::Unlink => unlink(&mut world, ours, "file"),
+        Takes::Remake => {
+            unlink(&mut world, ours, "file");
+            unlink(&mut world, ours, "next");
+            filled(&mut world, ours, "file", b"mine-1.");
+        }
+        Takes::Replace => rename(&mut world, (ours, "next"), (ours, "file")),
+        Takes::Rename => rename(&mut world, (ours, "file"), (ours, "name")),
+    }
+    world.sure(Ask::Fsync { ino: next });
+    world.die_after(after, false);
+    world.drain();
+    world.crash(Death::Process);
+    let found = key(&world, &["theirs", "other"]).expect("nobody has changed it");
+    let is_there = key(&world, &["ours", "file"]).as_ref() == Some(&found);
+    let folder = key(&world, &["theirs"]).expect("it is there");
+    world.origin.write(&found, 0, b"another").expect("others can");
+    world.origin.unlink(&folder, b"other").expect("others can");
+    covers.lost.lock().expect("no panic before").extend([folder.handle, found.handle.clone()]);
+    covers.forget_born();
+    assert!(world.start() && world.drain());
+    let (all, kept) = (contents(&world, "/ours"), world.origin.kept());
+    if is_there && !all.values().any(|bytes| bytes == b"another") {
+        return Err(format!("others wrote to it, and now there is {all:?}"));
+    }
+    if !all.values().chain(&kept).any(|bytes| bytes == b"mine-1.") {
+        return Err(format!("there is {all:?}, and {kept:?} is kept"));
+    }
+    let told = world.front.as_ref().expect("it has started").counted.conflicts;
+    if is_there && told == 0 {
+        return Err("nothing says that it was not done".into());
+    }
+    Ok(())
+}
+
+/// Whoever writes to a file under its token keeps what was written, whatever was to become of its name elsewhere.
+#[test]
+fn a_file_that_others_have_had_since_does_not_go_with_a_name_that_was_to_go() {
+    for how in [Takes::Unlink, Takes::Remake, Takes::Replace, Takes::Rename] {
+        for seed in 0..4 {
+            for after in 0..30 {
+                taken_away(seed, after, how)
+                    .unwrap_or_else(|error| panic!("{how:?}, seed {seed}, after {after}: {error}"));
+            }
+        }
+    }
+}
+
 /// A token is given up after several writes, some of which went along with an earlier batch; the host dies, others write, and
 /// it comes back. Returns what is wrong.
 fn given_up(seed: u64, is_due: fn(&Front, Lsn) -> bool) -> Result<(), String> {
