@@ -22,6 +22,10 @@ struct Hosts {
     told: Vec<Event>,
     /// Hears nothing.
     deaf: Option<usize>,
+    /// What was to be given up, with what was covered by it.
+    revoked: Vec<(Root, Vec<FileId>)>,
+    /// It is not, until it is said.
+    drains_late: bool,
 }
 
 fn file(number: u8) -> FileId {
@@ -59,6 +63,8 @@ impl Hosts {
             fences: Vec::new(),
             told: Vec::new(),
             deaf: None,
+            revoked: Vec::new(),
+            drains_late: false,
         };
         let now = all.now;
         all.hosts.iter_mut().for_each(|host| host.start(now));
@@ -104,7 +110,12 @@ impl Hosts {
             Effect::Admit(ask) => {
                 self.admitted[at].insert(ask.0);
             }
-            Effect::Revoke { root, .. } => self.hosts[at].drained(now, &root),
+            Effect::Revoke { root, covered, .. } => {
+                if !self.drains_late {
+                    self.hosts[at].drained(now, &root);
+                }
+                self.revoked.push((root, covered));
+            }
             Effect::Entered => self.hosts[at].recovered(now),
             Effect::Fence(host) => self.fences.push(host),
             Effect::Left => {}
@@ -321,19 +332,64 @@ fn a_folder_takes_along_what_lies_in_it_and_is_given_up_with_it_after_a_start_to
             hosts.hosts[A].born(&file(number), home);
         }
     }
-    let mut covered = Vec::new();
+    hosts.revoked.clear();
+    hosts.ask(B, 3, &[change(to)]);
+    assert_eq!(hosts.revoked, [(root(to), vec![file(inner), file(folder)])]);
+}
+
+/// A file is to get a further name elsewhere, and has a token of its own for that, when the token of its folder is given up.
+#[test]
+fn a_file_with_a_token_of_its_own_is_changed_while_that_of_its_folder_is_given_up() {
+    let (inner, other, from, to) = (1, 2, 8, 9);
+    let root = |number| Root::File(file(number));
+    let mut hosts = Hosts::new(2);
+    // The one that comes second ends that the first has everything.
+    hosts.ask(B, 1, &[change(5)]);
+    hosts.end(B, 1);
+    hosts.ask(A, 2, &[change(from)]);
+    hosts.hosts[A].born(&file(inner), &file(from));
+    hosts.hosts[A].born(&file(other), &file(from));
+    hosts.end(A, 2);
+    let explicit = Need { is_explicit: true, ..change(inner) };
+    assert!(!hosts.hosts[A].stays(&file(inner), &root(from)));
+    hosts.ask(A, 3, &[explicit, change(to)]);
+    assert!(hosts.admitted[A].contains(&3));
+    hosts.drains_late = true;
+    hosts.ask(B, 4, &[change(from)]);
+    assert_eq!(hosts.revoked.last(), Some(&(root(from), vec![file(inner), file(other)])));
+    let stays = [inner, other, from].map(|number| hosts.hosts[A].stays(&file(number), &root(from)));
+    assert_eq!(stays, [true, false, false]);
+    hosts.ask(A, 5, &[change(inner)]);
+    hosts.ask(A, 6, &[change(other)]);
+    assert!(hosts.admitted[A].contains(&5), "it is changed under its own token");
+    assert!(!hosts.admitted[A].contains(&6), "what the folder covers alone waits");
+    hosts.drains_late = false;
     let now = hosts.now;
-    hosts.hosts[B].ask(now, AskId(3), vec![change(to)]);
-    while covered.is_empty() {
-        hosts.now = hosts.now + Span::from_millis(20);
-        for host in [A, B] {
-            while let Some(effect) = hosts.hosts[host].poll() {
-                if let Effect::Revoke { covered: also, .. } = &effect {
-                    covered.extend(also.iter().cloned());
-                }
-                hosts.carry_out(host, effect);
-            }
-        }
-    }
-    assert_eq!(covered, [file(inner), file(folder)]);
+    hosts.hosts[A].drained(now, &root(from));
+    hosts.settle();
+    assert!(hosts.admitted[B].contains(&4) && hosts.admitted[A].contains(&6));
+    assert_eq!(hosts.hosts[A].cover(&file(inner)), Some(root(inner)));
+}
+
+/// What lies in a folder with a token of its own stays that one's.
+#[test]
+fn what_a_nearer_folder_covers_is_not_lost_with_the_one_in_which_that_was_made() {
+    let (inner, folder, from) = (1, 2, 8);
+    let root = |number| Root::File(file(number));
+    let mut hosts = Hosts::new(2);
+    // The one that comes second ends that the first has everything.
+    hosts.ask(B, 1, &[change(5)]);
+    hosts.end(B, 1);
+    hosts.ask(A, 2, &[change(folder), change(from)]);
+    hosts.hosts[A].born(&file(folder), &file(from));
+    hosts.hosts[A].born(&file(inner), &file(folder));
+    hosts.end(A, 2);
+    assert!(hosts.hosts[A].stays(&file(inner), &root(from)));
+    hosts.ask(B, 3, &[change(from)]);
+    hosts.end(B, 3);
+    assert_eq!(hosts.hosts[A].way(&file(inner)), [root(folder)]);
+    assert_eq!(hosts.hosts[A].way(&file(folder)), [root(folder)]);
+    hosts.ask(B, 4, &[change(folder)]);
+    assert_eq!(hosts.revoked.last(), Some(&(root(folder), vec![file(inner)])));
+    assert_eq!(hosts.hosts[A].cover(&file(inner)), None);
 }

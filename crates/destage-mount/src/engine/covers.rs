@@ -7,12 +7,14 @@ use crate::ask::{Ask, Ino, Name};
 use crate::origin::Key;
 use destage_core::Lsn;
 use destage_tokens::{FileId, Mode, Need, Root};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Whoever holds tokens for this front end.
 pub(crate) trait Covers: Send + Sync {
     /// From a file to the token that covers a change of it: see [`destage_tokens::Host::way`].
     fn way(&self, file: &FileId) -> Vec<Root>;
+    /// Whether another token covers a file while this one is given up: see [`destage_tokens::Host::stays`].
+    fn stays(&self, file: &FileId, root: &Root) -> bool;
     /// A file was made in a directory.
     fn born(&self, file: &FileId, dir: &FileId);
     /// A file was moved to a directory.
@@ -92,6 +94,7 @@ impl Tree {
     /// The files that tokens cover; all of them, for that of everything. With the newest group that changed any of them, or that
     /// was written under this token: a file may have been covered by another one then.
     pub(super) fn covered(&self, root: &Root, covered: &[FileId]) -> (Vec<Ino>, Lsn) {
+        let covered: HashSet<&FileId> = covered.iter().collect();
         let is_covered = |id: &FileId| match root {
             Root::Volume => true,
             Root::File(file) => file == id || covered.contains(id),
@@ -123,6 +126,11 @@ impl Tree {
     pub(super) fn bases_known(&self) -> Vec<(Ino, Base)> {
         let undecided = self.nodes().filter(|node| node.stat.is_some());
         undecided.filter_map(|node| Some((node.key.ino, node.base?))).collect()
+    }
+
+    /// Whether there is a change of a file that is not at the origin. What has no name is this host's alone.
+    pub(super) fn is_unsent(&self, ino: Ino) -> bool {
+        self.node(ino).is_some_and(|node| node.dead.is_none() && node.changed.first.is_some())
     }
 
     /// What is known of files that others may change from now on is known no more. All of it is at the origin.

@@ -284,12 +284,16 @@ impl Holder for Live {
         });
         open.into_iter().for_each(|ino| shared.take_back(&me, ino));
         // Only now, since stores to pages have come in.
-        let (inos, upto) = self.with(|front, _| front.covered(root, covered));
-        if !shared.wait_for_origin(self, upto) {
-            return false;
+        loop {
+            let (_, upto) = self.with(|front, _| front.covered(root, covered));
+            if !shared.wait_for_origin(self, upto) {
+                return false;
+            }
+            if self.with(|front, _| front.give_up(root, covered)) {
+                return true;
+            }
+            thread::sleep(LOOK_EVERY);
         }
-        self.with(|front, _| front.give_up(&inos));
-        true
     }
 
     fn look(&self) {
@@ -319,6 +323,10 @@ impl Holder for Live {
 impl Covers for Tokens {
     fn way(&self, file: &FileId) -> Vec<Root> {
         self.way_of(file)
+    }
+
+    fn stays(&self, file: &FileId, root: &Root) -> bool {
+        self.stays_covered(file, root)
     }
 
     fn born(&self, file: &FileId, dir: &FileId) {

@@ -408,6 +408,11 @@ impl Tokens {
         self.lock().way(file)
     }
 
+    /// Whether another token covers a file while this one is given up.
+    pub(crate) fn stays_covered(&self, file: &FileId, root: &Root) -> bool {
+        self.lock().stays(file, root)
+    }
+
     /// A file was made in a directory.
     pub(crate) fn made(&self, file: &FileId, dir: &FileId) {
         self.lock().born(file, dir);

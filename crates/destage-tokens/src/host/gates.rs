@@ -102,9 +102,31 @@ impl Host {
         self.born.keys().filter(|file| self.homes(file).contains(dir)).cloned().collect()
     }
 
+    /// Whether requests may change a file while a token that covered it is given up, and afterwards: another one covers it, as
+    /// its own does after it was to get a further name.
+    #[must_use]
+    pub fn stays(&self, file: &FileId, root: &Root) -> bool {
+        let Root::File(dir) = root else { return false };
+        let is_open = |root: &Root| {
+            self.mirror.mode(root) == Some(Mode::Exclusive) && !self.gates.contains_key(root)
+        };
+        let own = (file != dir).then(|| file.clone());
+        let mut others = own.into_iter().chain(self.nearer(file, dir)).map(Root::File);
+        is_open(&Root::Volume) || others.any(|root| is_open(&root))
+    }
+
+    /// The directories in which a file was made, below this one; all of them, if this is none.
+    fn nearer(&self, file: &FileId, dir: &FileId) -> impl Iterator<Item = FileId> {
+        self.homes(file).into_iter().take_while(move |home| home != dir)
+    }
+
     /// A token has been given up at the store, or less of it is left.
     pub(super) fn gave_up(&mut self, root: &Root) {
-        let lost = self.covered_by(root);
+        let mut lost = self.covered_by(root);
+        if let Root::File(dir) = root {
+            let holds = |home| self.mirror.mode(&Root::File(home)) == Some(Mode::Exclusive);
+            lost.retain(|file| !self.nearer(file, dir).any(holds));
+        }
         self.born.retain(|file, _| !lost.contains(file));
         self.gates.remove(root);
     }

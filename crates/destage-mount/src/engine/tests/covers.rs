@@ -18,6 +18,8 @@ pub(super) struct FakeCovers {
     born: Mutex<HashMap<FileId, FileId>>,
     /// Those that others have had since.
     pub(super) lost: Mutex<BTreeSet<FileId>>,
+    /// Those that have a token of their own besides.
+    own: Mutex<BTreeSet<FileId>>,
     /// Promise to be broken: only the topmost directory is written down.
     pub(super) no_way: bool,
 }
@@ -52,6 +54,10 @@ impl Covers for FakeCovers {
         }
         let from = if self.no_way { way.len() - 1 } else { 0 };
         way.drain(from..).map(Root::File).collect()
+    }
+
+    fn stays(&self, file: &FileId, _: &Root) -> bool {
+        self.own.lock().expect("no panic before").contains(file)
     }
 
     fn born(&self, file: &FileId, dir: &FileId) {
@@ -234,4 +240,27 @@ fn what_an_earlier_version_wrote_is_lost_with_the_folder_that_it_names() {
     assert_eq!(covers.way(&key(3).handle), [Root::File(key(1).handle)]);
     covers.lost.lock().expect("no panic before").insert(key(1).handle);
     assert_eq!(covers.take_up(&homes), BTreeSet::from([2, 3]));
+}
+
+/// A file with a token of its own is changed while that of its folder is given up, as by a further name of it elsewhere.
+#[test]
+fn what_has_a_token_of_its_own_is_not_given_up_with_its_folder() {
+    let mut moving = Moving::new(1, false);
+    let [first, second] = moving.files;
+    let covered = [moving.inner, first, second].map(|ino| moving.handle(ino));
+    let root = Root::File(moving.handle(moving.from));
+    moving.covers.own.lock().unwrap().insert(covered[2].clone());
+    let give_up =
+        |moving: &mut Moving| moving.world.front.as_mut().unwrap().give_up(&root, &covered);
+    write(&mut moving.world, second, b"mine-1.");
+    assert!(give_up(&mut moving));
+    assert!(moving.world.front.as_ref().unwrap().tree.is_unsent(second));
+    // The other one is waited for, whoever has changed it.
+    write(&mut moving.world, first, b"mine-2.");
+    assert!(!give_up(&mut moving));
+    assert!(moving.world.front.as_ref().unwrap().tree.is_unsent(first));
+    assert!(moving.world.drain());
+    assert!(give_up(&mut moving));
+    let found = contents(&moving.world, "/from/inner");
+    assert_eq!([&found["first"][..], &found["second"]], [b"mine-2.", b"mine-1."]);
 }
