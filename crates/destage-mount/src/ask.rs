@@ -481,10 +481,10 @@ pub enum Locking {
     Set(Lock, Option<u32>, u64),
     /// Asks who is in the way of one.
     Test(Lock),
-    /// Gives all of an owner's up.
+    /// Gives all of an owner's up, by whichever open it has them.
     End,
-    /// This open has ended: whoever has taken locks by it and has not given them up is that open itself. The kernel names it
-    /// nowhere else.
+    /// This open of the file has ended: gives up what was taken by it, whoever has it. A process has given its locks up before;
+    /// the number of an owner that is an open may be the next open's already.
     Closed(u64),
 }
 

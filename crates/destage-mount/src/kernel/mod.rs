@@ -357,13 +357,11 @@ impl Filesystem for Kernel {
         ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
-        owner: Option<LockOwner>,
+        _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        if let Some(owner) = owner.filter(|_| self.known.is_shared) {
-            self.lock(ino, owner, Locking::End, Reply::Nobody);
-        }
+        // The number of who had locks by it may be another open's already: this comes in the background.
         if self.known.is_shared {
             self.lock(ino, LockOwner(0), Locking::Closed(handle.0), Reply::Nobody);
         }

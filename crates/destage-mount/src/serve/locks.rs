@@ -7,12 +7,15 @@
 //! One thread does all of it, and tries again for those who wait. None of the kernel's threads waits. The kernel's word that
 //! a signal has come to who waits does not reach this front end, so it looks at what is pending for that thread.
 
+mod ranges;
+
 use super::live::Live;
-use super::shared::Nobody;
 use crate::ask::{Answer, Answered, Errno, Ino, Lock, Locking};
 use crate::origin::Origin;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use ranges::Ranges;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -26,8 +29,7 @@ type Owner = (Ino, u64);
 /// The locks of a mount: see the module.
 pub(super) struct Locks {
     work: Sender<Work>,
-    /// Who has asked for one, and by which open of the file the last time: a close by anybody else needs nothing.
-    owners: Arc<Mutex<HashMap<Owner, u64>>>,
+    owners: Arc<Owners>,
 }
 
 struct Work {
@@ -36,70 +38,131 @@ struct Work {
     answer: Box<dyn Answer>,
 }
 
+/// Of each owner, how many requests for locks are not answered yet, and one more while it has the file open at the origin. The
+/// end of anybody else needs nothing, and waits for no thread.
+///
+/// Whoever counts something counts before it is so, and takes it back after it was: so nobody is missed in between.
+#[derive(Default)]
+struct Owners(Mutex<HashMap<Owner, usize>>);
+
+impl Owners {
+    fn count(&self, owner: Owner) {
+        *self.all().entry(owner).or_default() += 1;
+    }
+
+    fn take_back(&self, owner: Owner) {
+        let mut all = self.all();
+        if let Some(count) = all.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&owner);
+            }
+        }
+    }
+
+    fn has(&self, owner: Owner) -> bool {
+        self.all().contains_key(&owner)
+    }
+
+    fn has_any(&self, ino: Ino) -> bool {
+        self.all().keys().any(|owner| owner.0 == ino)
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Owner, usize>> {
+        // A panic ends the process: see the program's `main`.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Locks {
     /// Starts the thread.
     ///
     /// # Errors
     /// The system has none.
     pub(super) fn start(live: Weak<Live>, origin: Arc<dyn Origin>) -> io::Result<Self> {
+        Self::start_at(Box::new(AtOrigin { live, origin }))
+    }
+
+    fn start_at(files: Box<dyn Files>) -> io::Result<Self> {
         let (work, works) = unbounded();
-        let owners = Arc::new(Mutex::default());
+        let owners = Arc::<Owners>::default();
         let keeper =
-            Keeper { live, origin, owners: owners.clone(), held: HashMap::new(), waiting: vec![] };
+            Keeper { files, owners: owners.clone(), held: HashMap::new(), waiting: vec![] };
         thread::Builder::new().name("locks".into()).spawn(move || keeper.run(&works))?;
         Ok(Self { work, owners })
     }
 
     /// Answers once it is done.
     pub(super) fn ask(&self, owner: Owner, locking: Locking, answer: Box<dyn Answer>) {
-        if let Locking::Closed(handle) = locking {
-            return self.closed(owner.0, handle, answer);
-        }
-        let gives_up = match locking {
-            Locking::Set(lock, ..) => lock.kind == libc::F_UNLCK,
-            Locking::End => true,
-            Locking::Test(_) | Locking::Closed(_) => false,
-        };
-        let is_known = {
-            let mut owners = lock_of(&self.owners);
-            if let Locking::Set(_, _, handle) = locking
-                && !gives_up
-            {
-                owners.insert(owner, handle);
+        let is_done = match locking {
+            Locking::Set(lock, ..) if lock.kind != libc::F_UNLCK => {
+                self.owners.count(owner);
+                false
             }
-            owners.contains_key(&owner)
+            Locking::Set(..) | Locking::End => !self.owners.has(owner),
+            Locking::Closed(_) => !self.owners.has_any(owner.0),
+            Locking::Test(_) => false,
         };
-        if gives_up && !is_known {
+        if is_done {
             return answer.give(Ok(Answered::Done));
         }
-        self.send(Work { owner, locking, answer });
-    }
-
-    /// Ends those who have taken locks by an open that has ended. Processes have given theirs up: the kernel tells of each close
-    /// of theirs before.
-    fn closed(&self, ino: Ino, handle: u64, answer: Box<dyn Answer>) {
-        let of_open =
-            |(owner, by): (&Owner, &u64)| (owner.0 == ino && *by == handle).then_some(*owner);
-        let left: Vec<Owner> = lock_of(&self.owners).iter().filter_map(of_open).collect();
-        for owner in left {
-            self.send(Work { owner, locking: Locking::End, answer: Box::new(Nobody) });
-        }
-        answer.give(Ok(Answered::Done));
-    }
-
-    fn send(&self, work: Work) {
         // The thread lives as long as this does.
-        let _ = self.work.send(work);
+        let _ = self.work.send(Work { owner, locking, answer });
+    }
+}
+
+/// Where the files are.
+trait Files: Send {
+    fn serving(&self) -> Serving;
+
+    /// Opens one anew.
+    fn open(&self, ino: Ino) -> Result<OwnedFd, Errno>;
+
+    /// Takes a lock at once, or gives it up.
+    fn set(&self, file: &OwnedFd, lock: Lock) -> Result<(), Errno> {
+        set(file, lock)
+    }
+}
+
+struct AtOrigin {
+    live: Weak<Live>,
+    origin: Arc<dyn Origin>,
+}
+
+impl Files for AtOrigin {
+    fn serving(&self) -> Serving {
+        let Some(live) = self.live.upgrade() else { return Serving::Never };
+        match live.shared() {
+            Some(shared) if !shared.is_over() => {
+                if shared.tokens.may_serve() {
+                    Serving::Yes
+                } else {
+                    Serving::Later
+                }
+            }
+            _ => Serving::Never,
+        }
+    }
+
+    fn open(&self, ino: Ino) -> Result<OwnedFd, Errno> {
+        let live = self.live.upgrade().ok_or(Errno::IO)?;
+        let key = live.with(|front, _| front.tree.node(ino).map(|node| node.key.clone()));
+        self.origin.open_for_locks(&key.ok_or(Errno::STALE)?)
     }
 }
 
 /// The thread's own.
 struct Keeper {
-    live: Weak<Live>,
-    origin: Arc<dyn Origin>,
-    owners: Arc<Mutex<HashMap<Owner, u64>>>,
-    held: HashMap<Owner, OwnedFd>,
+    files: Box<dyn Files>,
+    owners: Arc<Owners>,
+    held: HashMap<Owner, Held>,
     waiting: Vec<Work>,
+}
+
+/// The file of an owner at the origin, and what is locked by it.
+struct Held {
+    file: OwnedFd,
+    ranges: Ranges,
 }
 
 /// Whether requests are served now.
@@ -137,42 +200,68 @@ impl Keeper {
     /// True if others may have what they wait for.
     fn begin(&mut self, work: Work) -> bool {
         let Work { owner, locking, answer } = work;
-        match locking {
+        let (frees, answered) = match locking {
             Locking::End => {
                 self.end(owner);
-                answer.give(Ok(Answered::Done));
-                true
+                (true, Ok(()))
             }
+            Locking::Closed(open) => (self.close(owner.0, open), Ok(())),
             Locking::Set(lock, ..) if lock.kind == libc::F_UNLCK => {
-                let done = match self.held.get(&owner) {
-                    Some(file) => set(file, lock),
-                    None => Ok(()),
-                };
-                if done.is_ok() && lock.start == 0 && lock.end >= END {
-                    self.end(owner);
-                }
-                answer.give(done.map(|()| Answered::Done));
-                true
+                (true, self.give_up(owner, lock))
             }
             _ => {
                 if let Some(work) = self.attempt(Work { owner, locking, answer }) {
                     self.waiting.push(work);
                 }
-                false
+                return false;
             }
+        };
+        answer.give(answered.map(|()| Answered::Done));
+        frees
+    }
+
+    fn give_up(&mut self, owner: Owner, lock: Lock) -> Result<(), Errno> {
+        let Some(held) = self.held.get_mut(&owner) else { return Ok(()) };
+        self.files.set(&held.file, lock)?;
+        held.ranges.give_up(lock.start, lock.end.min(END));
+        if lock.start == 0 && lock.end >= END {
+            self.end(owner);
         }
+        Ok(())
     }
 
     fn end(&mut self, owner: Owner) {
-        if let Some(file) = self.held.remove(&owner) {
+        if let Some(held) = self.held.remove(&owner) {
             // The end of the file comes to the origin at some time; this comes to it now.
-            let all = Lock { start: 0, end: END, kind: libc::F_UNLCK };
-            if let Err(error) = set(&file, all) {
-                tracing::debug!(%error, "locks end with their file");
-            }
+            self.free(&held.file, 0, END);
+            drop(held);
+            self.owners.take_back(owner);
         }
-        if !self.waiting.iter().any(|work| work.owner == owner) {
-            lock_of(&self.owners).remove(&owner);
+    }
+
+    /// Ends what was taken by an open that has ended, and leaves what others have who got its number since. True if that was
+    /// anything.
+    fn close(&mut self, ino: Ino, open: u64) -> bool {
+        let mut frees = false;
+        let of_file: Vec<Owner> =
+            self.held.keys().filter(|owner| owner.0 == ino).copied().collect();
+        for owner in of_file {
+            let Some(held) = self.held.get_mut(&owner) else { continue };
+            let ended = held.ranges.end(open);
+            frees |= !ended.is_empty();
+            if held.ranges.is_empty() {
+                self.end(owner);
+                continue;
+            }
+            let held = &self.held[&owner];
+            ended.into_iter().for_each(|(first, last)| self.free(&held.file, first, last));
+        }
+        frees
+    }
+
+    fn free(&self, file: &OwnedFd, start: u64, end: u64) {
+        if let Err(error) = self.files.set(file, Lock { start, end, kind: libc::F_UNLCK }) {
+            tracing::debug!(%error, "locks end with their file");
         }
     }
 
@@ -186,7 +275,7 @@ impl Keeper {
 
     /// Answers, unless it has to wait.
     fn attempt(&mut self, work: Work) -> Option<Work> {
-        let answered = match self.serving() {
+        let answered = match self.files.serving() {
             Serving::Never => Err(Errno::IO),
             Serving::Later => match work.locking {
                 Locking::Set(_, Some(thread), _) if has_signal(thread) => Err(Errno::INTR),
@@ -202,49 +291,37 @@ impl Keeper {
                 (_, answered) => answered,
             },
         };
+        if let Locking::Set(..) = work.locking {
+            self.owners.take_back(work.owner);
+        }
         work.answer.give(answered);
         None
     }
 
-    fn serving(&self) -> Serving {
-        let Some(live) = self.live.upgrade() else { return Serving::Never };
-        match live.shared() {
-            Some(shared) if !shared.is_over() => {
-                if shared.tokens.may_serve() {
-                    Serving::Yes
-                } else {
-                    Serving::Later
-                }
-            }
-            _ => Serving::Never,
-        }
-    }
-
     fn carry_out(&mut self, owner: Owner, locking: Locking) -> Result<Answered, Errno> {
         match locking {
-            Locking::Set(lock, ..) => {
-                if !self.held.contains_key(&owner) {
-                    let file = self.open(owner.0)?;
-                    self.held.insert(owner, file);
-                }
-                set(&self.held[&owner], lock)?;
+            Locking::Set(lock, _, open) => {
+                let held = match self.held.entry(owner) {
+                    Entry::Occupied(held) => held.into_mut(),
+                    Entry::Vacant(place) => {
+                        let file = self.files.open(owner.0)?;
+                        self.owners.count(owner);
+                        place.insert(Held { file, ranges: Ranges::default() })
+                    }
+                };
+                self.files.set(&held.file, lock)?;
+                held.ranges.take(lock.start, lock.end.min(END), open);
                 Ok(Answered::Done)
             }
             Locking::Test(lock) => {
                 let found = match self.held.get(&owner) {
-                    Some(file) => test(file, lock)?,
-                    None => test(&self.open(owner.0)?, lock)?,
+                    Some(held) => test(&held.file, lock)?,
+                    None => test(&self.files.open(owner.0)?, lock)?,
                 };
                 Ok(Answered::Locked(found))
             }
             Locking::End | Locking::Closed(_) => Ok(Answered::Done),
         }
-    }
-
-    fn open(&self, ino: Ino) -> Result<OwnedFd, Errno> {
-        let live = self.live.upgrade().ok_or(Errno::IO)?;
-        let key = live.with(|front, _| front.tree.node(ino).map(|node| node.key.clone()));
-        self.origin.open_for_locks(&key.ok_or(Errno::STALE)?)
     }
 }
 
@@ -300,11 +377,6 @@ fn is_signalled(status: &str) -> bool {
     (signals("SigPnd:") | signals("ShdPnd:")) & !(signals("SigBlk:") | signals("SigIgn:")) != 0
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic ends the process: see the program's `main`.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The last byte of a lock of all that a file may ever hold.
 const END: u64 = i64::MAX as u64;
 /// How often those are looked at who wait.
@@ -314,6 +386,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 mod tests {
     use super::*;
     use crate::origin::claim;
+    use crossbeam_channel::bounded;
+    use std::path::PathBuf;
 
     #[test]
     fn a_signal_counts_that_is_pending_and_neither_blocked_nor_ignored() {
@@ -343,5 +417,135 @@ mod tests {
         set(&one, range(5, 9, libc::F_UNLCK)).unwrap();
         set(&two, range(9, 9, libc::F_RDLCK)).unwrap();
         assert_eq!(test(&one, range(20, 30, libc::F_RDLCK)).unwrap().unwrap().end, END);
+    }
+
+    /// Locks of a file in a folder. Whoever gives one up there waits until somebody listens, and has said that it may go on.
+    struct Slow {
+        path: PathBuf,
+        gives_up: Sender<()>,
+        goes_on: Receiver<()>,
+    }
+
+    impl Files for Slow {
+        fn serving(&self) -> Serving {
+            Serving::Yes
+        }
+
+        fn open(&self, _: Ino) -> Result<OwnedFd, Errno> {
+            Ok(claim::open(&self.path)?.into())
+        }
+
+        fn set(&self, file: &OwnedFd, lock: Lock) -> Result<(), Errno> {
+            if lock.kind == libc::F_UNLCK && self.gives_up.send(()).is_ok() {
+                let _ = self.goes_on.recv();
+            }
+            set(file, lock)
+        }
+    }
+
+    struct Tells(Sender<Result<Answered, Errno>>);
+
+    impl Answer for Tells {
+        fn give(self: Box<Self>, answered: Result<Answered, Errno>) {
+            self.0.send(answered).unwrap();
+        }
+    }
+
+    /// One file, and somebody else who has it open.
+    struct Tried {
+        locks: Locks,
+        other: OwnedFd,
+        /// Both go once an end needs not be waited for any more.
+        slow: Option<(Receiver<()>, Sender<()>)>,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Tried {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            let other = claim::open(&path).unwrap().into();
+            let (gives_up, began) = bounded(0);
+            let (go_on, goes_on) = bounded(0);
+            let locks = Locks::start_at(Box::new(Slow { path, gives_up, goes_on })).unwrap();
+            Self { locks, other, slow: Some((began, go_on)), _folder: folder }
+        }
+
+        fn at_once() -> Self {
+            Self { slow: None, ..Self::new() }
+        }
+
+        fn ask(&self, owner: u64, locking: Locking) -> Receiver<Result<Answered, Errno>> {
+            let (answer, answered) = unbounded();
+            self.locks.ask((1, owner), locking, Box::new(Tells(answer)));
+            answered
+        }
+
+        fn done(&self, owner: u64, locking: Locking) {
+            assert!(matches!(self.ask(owner, locking).recv().unwrap(), Ok(Answered::Done)));
+        }
+
+        /// So the next close waits for nobody.
+        fn knows_nobody(&self) -> bool {
+            self.locks.owners.all().is_empty()
+        }
+
+        /// Whether anybody has one of these bytes.
+        fn is_held(&self, start: u64, end: u64) -> bool {
+            test(&self.other, Lock { start, end, kind: libc::F_WRLCK }).unwrap().is_some()
+        }
+    }
+
+    fn takes(start: u64, end: u64, open: u64) -> Locking {
+        Locking::Set(Lock { start, end, kind: libc::F_WRLCK }, None, open)
+    }
+
+    #[test]
+    fn a_lock_that_is_asked_for_while_that_of_the_last_open_ends_ends_with_its_own() {
+        let mut tried = Tried::new();
+        tried.done(7, takes(0, END, 1));
+        let closed = tried.ask(0, Locking::Closed(1));
+        let (began, go_on) = tried.slow.take().unwrap();
+        began.recv().unwrap();
+        // The number of the owner is that of the open which has just ended.
+        let taken = tried.ask(7, takes(0, END, 2));
+        go_on.send(()).unwrap();
+        drop((began, go_on));
+        closed.recv().unwrap().unwrap();
+        taken.recv().unwrap().unwrap();
+        assert!(tried.is_held(0, END));
+        tried.done(0, Locking::Closed(2));
+        assert!(!tried.is_held(0, END), "nobody has the file open any more");
+        assert!(tried.knows_nobody());
+    }
+
+    #[test]
+    fn an_end_that_comes_late_leaves_the_lock_of_the_next_open() {
+        let tried = Tried::at_once();
+        tried.done(7, takes(0, END, 1));
+        tried.done(7, takes(0, END, 2));
+        tried.done(0, Locking::Closed(1));
+        assert!(tried.is_held(0, END), "the second one has it");
+        tried.done(0, Locking::Closed(2));
+        assert!(!tried.is_held(0, END));
+        // The same of ranges.
+        tried.done(7, takes(0, 9, 3));
+        tried.done(7, takes(5, 19, 4));
+        tried.done(0, Locking::Closed(3));
+        assert!(!tried.is_held(0, 4) && tried.is_held(5, 9) && tried.is_held(10, 19));
+        tried.done(0, Locking::Closed(4));
+        assert!(!tried.is_held(0, END) && tried.knows_nobody());
+    }
+
+    #[test]
+    fn a_process_has_its_locks_by_whichever_open_it_took_them() {
+        let tried = Tried::at_once();
+        tried.done(7, takes(0, 9, 1));
+        tried.done(7, takes(20, 29, 2));
+        let free = Lock { start: 5, end: 24, kind: libc::F_UNLCK };
+        tried.done(7, Locking::Set(free, None, 2));
+        assert!(tried.is_held(0, 4) && !tried.is_held(5, 24) && tried.is_held(25, 29));
+        tried.done(7, Locking::End);
+        assert!(!tried.is_held(0, END) && tried.knows_nobody());
     }
 }
