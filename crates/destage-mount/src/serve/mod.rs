@@ -7,6 +7,7 @@ mod control;
 pub(crate) mod live;
 mod locks;
 mod metrics;
+mod paging;
 mod report;
 mod server;
 mod share;

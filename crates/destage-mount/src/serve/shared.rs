@@ -4,6 +4,7 @@ use super::Event;
 use super::beside::Remembered;
 use super::live::Live;
 use super::locks::Locks;
+use super::paging::{self, Paging, Slot};
 use super::sizes::Sizes;
 use crate::ask::{Answer, Answered, Ask, Errno, Ino};
 use crate::engine::{Covers, Pending, Ticket};
@@ -11,7 +12,6 @@ use crate::tokens::{Holder, Tokens};
 use destage_core::Lsn;
 use destage_engine::Drive;
 use destage_tokens::{AskId, FileId, Need, Root};
-use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -25,8 +25,7 @@ pub(super) struct Shared {
     pub(super) sizes: Sizes,
     me: Weak<Live>,
     kernel: OnceLock<Remembered>,
-    /// Requests of the kernel's page cache that wait, by their files: it holds on to the pages until they are answered.
-    paging: Mutex<HashMap<Ino, Vec<Slot>>>,
+    paging: Paging,
     /// Answers that wait for the lease.
     held: Mutex<Vec<Held>>,
     has_held: AtomicBool,
@@ -35,8 +34,6 @@ pub(super) struct Shared {
     /// See [`crate::tokens::TokenSettings`].
     no_revocation: bool,
 }
-
-type Slot = Arc<Mutex<Option<Pending>>>;
 
 struct Held {
     answer: Box<dyn Answer>,
@@ -74,7 +71,7 @@ impl Shared {
             sizes: Sizes::default(),
             me,
             kernel: OnceLock::new(),
-            paging: Mutex::default(),
+            paging: Paging::default(),
             held: Mutex::default(),
             has_held: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -149,7 +146,7 @@ impl Shared {
         };
         let slot: Slot = Arc::new(Mutex::new(Some(pending)));
         if let Some(ino) = paged {
-            lock(&self.paging).entry(ino).or_default().push(slot.clone());
+            self.paging.add(ino, slot.clone());
         }
         let me = self.me.clone();
         let begin = move |id: AskId| {
@@ -157,7 +154,7 @@ impl Shared {
             let pending = lock(&slot).take();
             let shared = live.shared();
             if let Some(shared) = shared.filter(|_| paged.is_some()) {
-                shared.forget_slots();
+                shared.paging.tidy();
             }
             match pending {
                 Some(pending) => {
@@ -171,59 +168,11 @@ impl Shared {
         self.tokens.ask(list, Box::new(begin));
     }
 
-    fn forget_slots(&self) {
-        lock(&self.paging).retain(|_, slots| {
-            slots.retain(|slot| lock(slot).is_some());
-            !slots.is_empty()
-        });
-    }
-
     /// Takes back the pages that the kernel has of a file; what was stored to them comes here first.
-    ///
-    /// The kernel waits for requests of its own for these pages. Those wait for the token that is being given up: so they are
-    /// answered here, while it is still held; and since they bring pages in again, all of it is done once more.
     fn take_back(&self, live: &Arc<Live>, ino: Ino) {
-        let Some(kernel) = self.kernel.get() else { return };
-        loop {
-            let (done, is_done) = crossbeam_channel::bounded(1);
-            let kernel = kernel.clone();
-            let told = thread::Builder::new().name("invalidate".into()).spawn(move || {
-                kernel.forget_pages(ino);
-                let _ = done.send(());
-            });
-            if told.is_err() {
-                thread::sleep(Duration::from_millis(5));
-                continue;
-            }
-            let mut has_answered = false;
-            while is_done.recv_timeout(WAIT_FOR_KERNEL).is_err() {
-                let slots = lock(&self.paging).remove(&ino).unwrap_or_default();
-                let may_change = self.may_change(live, ino);
-                for slot in slots {
-                    // A truncation holds pages back only of a file that may be changed here: else none waits for it.
-                    let goes = |pending: &Pending| {
-                        may_change || !matches!(pending.ask, Ask::SetAttr { .. })
-                    };
-                    let pending = lock(&slot).take_if(|pending| goes(pending));
-                    match pending {
-                        Some(pending) => {
-                            has_answered = true;
-                            live.begin(pending);
-                        }
-                        None => lock(&self.paging).entry(ino).or_default().push(slot),
-                    }
-                }
-            }
-            if !has_answered {
-                return;
-            }
-        }
-    }
-
-    /// Whether this host has the token to change a file.
-    fn may_change(&self, live: &Live, ino: Ino) -> bool {
-        let file = live.with(|front, _| front.tree.node(ino).map(|node| node.key.handle.clone()));
-        file.is_some_and(|file| self.tokens.cover_of(&file).is_some())
+        let Some(kernel) = self.kernel.get().cloned() else { return };
+        let engine = GivingUp { shared: self, live, ino };
+        self.paging.take_back(ino, move || kernel.forget_pages(ino), &engine);
     }
 
     /// Waits until the origin has everything up to a group, and the journal says so durably; false if that will never be.
@@ -257,14 +206,39 @@ impl Shared {
     /// Those who had come, and had not seen that it is over.
     fn fail_rest(&self) {
         self.tokens.fail_waiting();
-        lock(&self.paging).clear();
+        self.paging.clear();
         let held = std::mem::take(&mut *lock(&self.held));
         held.into_iter().for_each(|held| self.answer(held));
     }
 }
 
+/// A file whose token is to be given up.
+struct GivingUp<'a> {
+    shared: &'a Shared,
+    live: &'a Arc<Live>,
+    ino: Ino,
+}
+
+impl paging::Engine for GivingUp<'_> {
+    fn may_change(&self) -> bool {
+        let file = self
+            .live
+            .with(|front, _| front.tree.node(self.ino).map(|node| node.key.handle.clone()));
+        file.is_some_and(|file| self.shared.tokens.cover_of(&file).is_some())
+    }
+
+    fn begin(&self, pending: Pending) {
+        self.live.begin(pending);
+    }
+
+    fn is_over(&self) -> bool {
+        let is_stopped = self.live.with(|front, _| front.stopped().is_some());
+        is_stopped || self.shared.is_over() || self.shared.tokens.is_fenced()
+    }
+}
+
 /// Who is put in the place of an answer while it is wrapped.
-pub(super) struct Nobody;
+struct Nobody;
 
 impl Answer for Nobody {
     fn give(self: Box<Self>, _: Result<Answered, Errno>) {}
@@ -347,7 +321,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long the kernel is waited for before its own requests are answered.
-const WAIT_FOR_KERNEL: Duration = Duration::from_millis(5);
 /// How often it is looked how far the origin is.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
