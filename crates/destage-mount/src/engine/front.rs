@@ -14,12 +14,13 @@ use super::carry::Controls;
 use super::covers::Covers;
 use super::looked::Looked;
 use super::needs::{Need, Staged};
+use super::node::Node;
 use super::plan::{Landed, Plan};
 use super::record::{Record, encode};
 use super::room;
 use super::tree::Tree;
 use super::views::Views;
-use crate::ask::{Answer, Answered, Errno, Handle, Ino, Listed, Moment, Space};
+use crate::ask::{Answer, Answered, Errno, Handle, Ino, Kind, Listed, Moment, Space};
 use crate::origin::{Key, Origin};
 use batches::Batches;
 use destage_core::{
@@ -317,6 +318,14 @@ impl Front {
             }
         }
         true
+    }
+
+    /// Files that programs have open, with whether they have them for reading alone: their pages stay in the kernel as long as
+    /// they are mapped. Those of others are taken back all the time, as of files that are [mapped](Self::take_mapped).
+    pub(crate) fn open_files(&self) -> Vec<(Ino, bool)> {
+        let is_open = |node: &&Node| node.kind == Kind::File && node.opens > 0;
+        let files = self.tree.nodes().filter(is_open);
+        files.map(|node| (node.key.ino, node.writers == 0)).collect()
     }
 
     /// Files whose pages in the kernel may have been stored to since this was last asked.

@@ -3,9 +3,10 @@
 
 use super::live::Live;
 use crate::ask::Ino;
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, bounded};
 use fuser::{INodeNo, Notifier};
 use hashbrown::HashSet;
+use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -59,6 +60,36 @@ pub(super) fn start(live: Arc<Live>, remembered: Remembered, period: Duration) -
     })
 }
 
+/// Has the kernel forget the pages of files, on threads of its own: it waits for those that it is reading, which may take until
+/// there is a lease again. None of the others waits for these for long. Who hears the end hears that all were tried.
+pub(super) fn forget_each(
+    files: Vec<Ino>,
+    forget: impl Fn(Ino) + Clone + Send + 'static,
+) -> io::Result<Receiver<Infallible>> {
+    let (tries, end) = bounded(0);
+    thread::Builder::new().name("pages".into()).spawn(move || {
+        for ino in files {
+            let (done, is_done) = bounded(1);
+            let work = {
+                let forget = forget.clone();
+                move || {
+                    forget(ino);
+                    let _ = done.send(());
+                }
+            };
+            while let Err(error) = thread::Builder::new().name("forgets".into()).spawn(work.clone())
+            {
+                tracing::debug!(%error, "pages in the kernel stay until there is a thread");
+                thread::sleep(WAIT_FOR_THREAD);
+            }
+            // Else as soon as it can.
+            let _ = is_done.recv_timeout(WAIT_FOR_PAGES);
+        }
+        drop(tries);
+    })?;
+    Ok(end)
+}
+
 /// Files whose pages are waited for: the kernel gives none back that it is reading, which may take until there is a token.
 #[derive(Default)]
 struct WaitedFor(Arc<Mutex<HashSet<Ino>>>);
@@ -106,6 +137,8 @@ fn every(name: &str, period: Duration, work: impl Fn() + Send + 'static) -> io::
 const SPACE_EVERY: Duration = Duration::from_secs(1);
 /// How long other files wait for the pages of one.
 const WAIT_FOR_PAGES: Duration = Duration::from_millis(100);
+/// How long the system gets to have a thread again.
+const WAIT_FOR_THREAD: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
@@ -127,5 +160,24 @@ mod tests {
         while !waited_for.take_back(1, || {}) {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn pages_that_the_kernel_is_reading_keep_no_others_there() {
+        let (goes_on, held) = bounded::<()>(0);
+        let (forgotten, forgets) = bounded(4);
+        let forget = move |ino| {
+            if ino % 2 == 1 {
+                let _ = held.recv();
+            }
+            let _ = forgotten.send(ino);
+        };
+        let end = forget_each(vec![1, 2, 3, 4], forget).unwrap();
+        assert!(end.recv().is_err());
+        assert_eq!([forgets.recv().unwrap(), forgets.recv().unwrap()], [2, 4]);
+        drop(goes_on);
+        let mut late = [forgets.recv().unwrap(), forgets.recv().unwrap()];
+        late.sort_unstable();
+        assert_eq!(late, [1, 3]);
     }
 }

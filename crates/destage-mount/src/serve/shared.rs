@@ -1,7 +1,7 @@
 //! An origin that several hosts share: requests wait for their tokens, and what others want is given up.
 
 use super::Event;
-use super::beside::Remembered;
+use super::beside::{self, Remembered};
 use super::live::Live;
 use super::locks::Locks;
 use super::paging::{self, Paging, Slot};
@@ -9,10 +9,12 @@ use super::sizes::Sizes;
 use crate::ask::{Answer, Answered, Ask, Errno, Ino};
 use crate::engine::{Covers, Pending, Ticket};
 use crate::tokens::{Holder, Tokens};
+use crossbeam_channel::Receiver;
 use destage_core::Lsn;
 use destage_engine::Drive;
 use destage_tokens::{AskId, FileId, Need, Root};
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
@@ -29,6 +31,7 @@ pub(super) struct Shared {
     /// Answers that wait for the lease.
     held: Mutex<Vec<Held>>,
     has_held: AtomicBool,
+    lease: Lease,
     /// It serves nothing any more, since others have shut it out, or since it cannot keep what it promises.
     is_over: AtomicBool,
     /// See [`crate::tokens::TokenSettings`].
@@ -74,6 +77,7 @@ impl Shared {
             paging: Paging::default(),
             held: Mutex::default(),
             has_held: AtomicBool::new(false),
+            lease: Lease::default(),
             is_over: AtomicBool::new(false),
             no_revocation,
         }
@@ -175,6 +179,22 @@ impl Shared {
         self.paging.take_back(ino, move || kernel.forget_pages(ino), &engine);
     }
 
+    /// The kernel shows whoever has a file mapped the pages that it has, and asks nobody. Without a lease others may change it.
+    /// Waits for nothing; who hears the end hears that all were tried.
+    fn forget_pages(&self, live: &Live) -> Option<Receiver<Infallible>> {
+        let kernel = self.kernel.get()?.clone();
+        let open = live.with(|front, _| front.open_files());
+        // What was stored to the others is written first. That waits for a lease, and fails once it is over.
+        let goes = |(_, is_read): &(Ino, bool)| *is_read || self.is_over();
+        let files = open.into_iter().filter(goes).map(|(ino, _)| ino).collect();
+        let forgets = beside::forget_each(files, move |ino| kernel.forget_pages(ino));
+        if let Err(error) = &forgets {
+            tracing::debug!(%error, "pages in the kernel stay until there is a thread");
+            self.lease.is_to_be_looked_at_again();
+        }
+        forgets.ok()
+    }
+
     /// Waits until the origin has everything up to a group, and the journal says so durably; false if that will never be.
     pub(super) fn wait_for_origin(&self, live: &Live, upto: Lsn) -> bool {
         if upto == Lsn::ZERO {
@@ -200,6 +220,10 @@ impl Shared {
     fn end(&self, live: &Live) {
         self.is_over.store(true, Ordering::Relaxed);
         self.fail_rest();
+        // Nobody does once the process has ended.
+        if let Some(forgets) = self.forget_pages(live) {
+            let _ = forgets.recv_timeout(WAIT_FOR_PAGES);
+        }
         live.tell(Event::Over);
     }
 
@@ -209,6 +233,22 @@ impl Shared {
         self.paging.clear();
         let held = std::mem::take(&mut *lock(&self.held));
         held.into_iter().for_each(|held| self.answer(held));
+    }
+}
+
+/// Whether there is one, as was seen last.
+#[derive(Default)]
+struct Lease(AtomicBool);
+
+impl Lease {
+    /// True once after each one.
+    fn has_been_lost(&self, is_there: bool) -> bool {
+        self.0.swap(is_there, Ordering::Relaxed) && !is_there
+    }
+
+    /// Its loss counts as unseen.
+    fn is_to_be_looked_at_again(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -272,6 +312,9 @@ impl Holder for Live {
 
     fn look(&self) {
         let Some(shared) = self.shared() else { return };
+        if shared.lease.has_been_lost(shared.tokens.may_serve()) {
+            shared.forget_pages(self);
+        }
         if shared.is_over() {
             return shared.fail_rest();
         }
@@ -321,5 +364,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How long the end waits for pages in the kernel that it is to forget.
+const WAIT_FOR_PAGES: Duration = Duration::from_secs(2);
 /// How often it is looked how far the origin is.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_loss_of_the_lease_is_seen_once() {
+        let lease = Lease::default();
+        assert!(!lease.has_been_lost(false), "there was none yet");
+        for _ in 0..2 {
+            assert!(!lease.has_been_lost(true));
+            assert!(lease.has_been_lost(false));
+            assert!(!lease.has_been_lost(false));
+        }
+        lease.is_to_be_looked_at_again();
+        assert!(lease.has_been_lost(false));
+    }
+}

@@ -158,6 +158,37 @@ fn trap_09_what_one_host_stores_through_a_mapping_every_other_one_sees() {
     assert_eq!(read[..8], *b"00000020");
 }
 
+/// Has a file mapped to be read, and says what it holds.
+const SHOWN: &str = "
+import mmap, os, sys
+view = mmap.mmap(os.open('shown', os.O_RDONLY), 4096, prot=mmap.PROT_READ)
+for line in sys.stdin:
+    print(view[0:8].decode(), flush=True)
+";
+
+/// Whoever has a file mapped asks nobody for the pages that are there.
+#[test]
+fn trap_09_what_is_mapped_for_reading_is_not_shown_without_a_lease() {
+    let scratch = Scratch::new();
+    let Some(mut etcd) = Etcd::start(&scratch, How::Plain) else { return };
+    let Some((_origin, folders)) = local(&scratch, 1) else { return };
+    if !has_python() {
+        return;
+    }
+    let hosts = Hosts::start(&scratch, &folders, &etcd, SHORT, &[]);
+    fs::write(hosts.folders[0].join("shown"), [b'1'; 4096]).expect("a file can be made");
+    let mut shown = Told::new(SHOWN, &hosts.folders[0]);
+    for _ in 0..2 {
+        assert_eq!(shown.ask(""), "11111111");
+        etcd.kill();
+        eventually("it is not shown any more", PATIENCE, || !shown.answers(""));
+        etcd.again();
+        assert_eq!(shown.answer(), "11111111", "it is once there is a lease again");
+    }
+    drop(shown);
+    hosts.stop();
+}
+
 /// Has two files mapped. Children of it store to one, each to a page of its own; it stores to the other when it is told to.
 const FAULTS: &str = "
 import mmap, os, sys

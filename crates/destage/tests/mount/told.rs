@@ -1,6 +1,6 @@
 //! A program in Python that does as it is told, line by line, and answers each line by one.
 
-use crate::harness::PATIENCE;
+use crate::harness::{PATIENCE, millis};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -45,6 +45,20 @@ impl Told {
     pub(crate) fn ask(&mut self, words: &str) -> String {
         self.tell(words);
         self.answer()
+    }
+
+    /// Tells it a line. False if it waits for a page of a file before it answers.
+    pub(crate) fn answers(&mut self, words: &str) -> bool {
+        self.tell(words);
+        loop {
+            if self.says.recv_timeout(millis(1)).is_ok() {
+                return true;
+            }
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.program.id()));
+            if stat.is_ok_and(|stat| stat.contains(") D ")) {
+                return self.says.recv_timeout(millis(500)).is_ok();
+            }
+        }
     }
 
     /// Whether it is in one of these system calls, by their numbers.

@@ -129,6 +129,28 @@ fn what_is_open_stays_readable_after_its_last_name_is_gone() {
     assert!(world.origin.tree().is_empty());
 }
 
+/// See [`Front::open_files`](crate::engine::Front::open_files).
+#[test]
+fn a_file_is_open_for_reading_alone_while_nobody_may_write_it() {
+    let mut world = World::new(1, FrontControls::default());
+    let ino = made(&mut world, "file");
+    made(&mut world, "other");
+    let open = |world: &mut World, flags| match world.sure(Ask::Open { ino, flags }) {
+        Answered::Opened(opened) => opened.handle,
+        other => panic!("{other:?}"),
+    };
+    let files = |world: &World| world.front.as_ref().unwrap().open_files();
+    assert!(files(&world).is_empty());
+    let reads = open(&mut world, libc::O_RDONLY);
+    assert_eq!(files(&world), [(ino, true)]);
+    let writes = open(&mut world, libc::O_RDWR);
+    assert_eq!(files(&world), [(ino, false)]);
+    world.sure(Ask::Release { ino, handle: writes });
+    assert_eq!(files(&world), [(ino, true)]);
+    world.sure(Ask::Release { ino, handle: reads });
+    assert!(files(&world).is_empty());
+}
+
 #[test]
 fn what_is_cut_and_grown_again_is_zeros() {
     let mut world = World::new(1, FrontControls::default());
