@@ -47,6 +47,8 @@ pub struct LogSettings {
     /// With fewer than k servers writes go through to the origin: the log is opened all the same, if enough of them are there
     /// for whoever takes over to find what they hold.
     pub opens_short: bool,
+    /// Begin a log unasked where no server holds anything, instead of waiting for [`Replicas::found`].
+    pub founds: bool,
     /// Take over from an owner that shows itself.
     pub at_once: bool,
     /// Unlike that of any other process.
@@ -68,6 +70,8 @@ pub struct Said {
     pub last: Position,
     /// Answers could be given when it was last looked.
     pub is_leased: bool,
+    /// No server holds anything: there is no log yet, or all of them have forgotten it. See [`Replicas::found`].
+    pub is_blank: bool,
     /// What can be done, once it has been so for a while.
     pub reach: Reach,
 }
@@ -156,6 +160,7 @@ impl Replicas {
             window: WINDOW,
             bytes_max: BYTES_MAX,
             opens_short: settings.opens_short,
+            founds: settings.founds,
             at_once: settings.at_once,
             controls: Controls::default(),
         };
@@ -241,6 +246,11 @@ impl Replicas {
             let waited = self.shared.changed.wait_timeout(inner, left);
             inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Begins a log, if no server holds anything: whoever calls this has looked at the origin, which knows of none.
+    pub fn found(&self) {
+        self.shared.tell(Owner::found);
     }
 
     /// Appends an entry; nothing unless the log is open.
@@ -586,6 +596,7 @@ fn said(owner: &Owner, lacking: &mut [Option<Time>; 2], lacking_min: Span) -> Sa
         secured: owner.secured(),
         last: owner.last(),
         is_leased,
+        is_blank: owner.is_blank(),
         reach,
     }
 }

@@ -57,6 +57,7 @@ fn start_at(urls: &[&str], identity: u64) -> Replicas {
         copies: 2,
         failover: Duration::from_millis(600),
         opens_short: false,
+        founds: true,
         at_once: false,
         identity,
     };

@@ -81,6 +81,8 @@ pub struct Owner {
     old: Option<Arc<Config>>,
     /// No server has held anything of this log yet.
     is_founding: bool,
+    /// It may begin a log.
+    may_found: bool,
     /// The servers that there shall be.
     wanted: Option<Vec<Address>>,
     log: Run,
@@ -115,6 +117,7 @@ impl Owner {
         let stage = if is_valid { Stage::Looking } else { Stage::Refused(Refusal::Copies) };
         let mut owner = Self {
             is_at_once: settings.at_once,
+            may_found: settings.founds,
             settings: Arc::new(Settings { controls: settings.controls.in_force(), ..settings }),
             now,
             stage,
@@ -172,6 +175,7 @@ impl Owner {
         if let Some(peer) = self.peers.get_mut(address) {
             peer.forget();
         }
+        self.found_anew();
         // What was read of it is not to be mixed with what it may say later.
         if self.stage == Stage::Reading && self.sources.iter().any(|(from, _)| from == address) {
             self.look_again();
@@ -333,6 +337,7 @@ impl Owner {
 
     fn look_again(&mut self) {
         self.stage = Stage::Looking;
+        self.may_found = self.settings.founds;
         self.sources.clear();
         self.is_founding = false;
         self.enough_since = None;

@@ -31,6 +31,8 @@ pub struct Settings {
     pub bytes_max: usize,
     /// It opens although fewer than k servers take entries, once its first entry is secured: see [`crate::Owner::secured`].
     pub opens_short: bool,
+    /// Where no server holds anything, it begins a log unasked. Otherwise it waits for [`crate::Owner::found`].
+    pub founds: bool,
     /// Take over from an owner that shows itself.
     pub at_once: bool,
     /// Negative controls of the tests.

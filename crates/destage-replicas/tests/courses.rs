@@ -63,6 +63,7 @@ impl World {
             window: 4,
             bytes_max: 100,
             opens_short: self.opens_short,
+            founds: true,
             at_once: false,
             controls: self.controls,
         }

@@ -106,6 +106,7 @@ fn settings(owner: usize, bounds: Bounds, controls: Controls) -> Settings {
         window: 1,
         bytes_max: 1 << 10,
         opens_short: bounds.opens_short,
+        founds: true,
         at_once: false,
         controls,
     }

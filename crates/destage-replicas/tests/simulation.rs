@@ -4,6 +4,8 @@
 mod checks;
 #[path = "simulation/client.rs"]
 mod client;
+#[path = "simulation/events.rs"]
+mod events;
 #[path = "simulation/faults.rs"]
 mod faults;
 #[path = "simulation/setup.rs"]
@@ -38,6 +40,21 @@ fn nothing_acknowledged_is_lost_or_doubled_whatever_happens() {
     assert!(sum.take_overs > seeds() && sum.lost_memories > seeds() / 4, "{sum:?}");
     assert!(sum.changes > seeds() / 4 && sum.pauses > seeds() / 2, "{sum:?}");
     assert!(sum.through > seeds() && sum.short > seeds() / 20, "{sum:?}");
+}
+
+fn all_forget(seed: u64) -> Setup {
+    Setup { all_forget: true, ..Setup::of(seed, Controls::default()) }
+}
+
+/// > Servers that have all forgotten the log are never taken for a new one.
+#[test]
+fn an_owner_whose_servers_all_forget_brings_what_it_has_acknowledged_to_the_origin() {
+    let sum = all(&all_forget, seeds() / 3).unwrap();
+    assert!(sum.forgotten > seeds() / 3, "{sum:?}");
+    // Whoever begins a log where it finds nothing deposes the owner.
+    let careless = |seed| run(&Setup { founds_unasked: true, ..all_forget(seed) });
+    let found = (0..SEEDS).find_map(|seed| careless(seed).err());
+    println!("{}", found.expect("the checks notice"));
 }
 
 #[test]

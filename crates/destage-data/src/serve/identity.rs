@@ -6,7 +6,7 @@ use super::workers::HEARTBEAT_EVERY;
 use super::{ServeError, owned};
 use crate::domains::Partition;
 use crate::origins::{Origin, Owner, Writer};
-use crate::settings::Settings;
+use crate::settings::{JournalKind, Settings};
 use destage_core::Lsn;
 use destage_journal::{Journal, Recovery};
 use destage_runtime::exit;
@@ -139,6 +139,86 @@ pub(super) fn claim(
 /// A start that came to nothing has left no writes that anybody else would have to know.
 fn came_to_nothing(owner: &Owner) -> bool {
     owner.released && owned::newest(Some(owner)) == Lsn::ZERO
+}
+
+/// Whether a log may be begun on servers of which none holds anything.
+///
+/// # Errors
+/// The origin knows of another journal, which these servers may have held.
+pub(super) fn check_new(
+    settings: &Settings,
+    describe: &str,
+    owner: Option<&Owner>,
+) -> Result<(), ServeError> {
+    let Some(owner) = owner.filter(|owner| !came_to_nothing(owner)) else { return Ok(()) };
+    check_forgotten(settings, describe, owner)?;
+    check_left(settings, describe, owner)
+}
+
+/// A log on other servers that is new, at an origin whose journal was another one and did not end in order.
+fn check_forgotten(settings: &Settings, describe: &str, owner: &Owner) -> Result<(), ServeError> {
+    let replicas = match &settings.replicas {
+        Some(replicas) if !owner.released && !settings.adopt => replicas,
+        _ => return Ok(()),
+    };
+    let copy = match replicas.journal {
+        JournalKind::Both => format!(
+            ". A host with the last owner's --data folder may have it on its disk ({} here): start there once with --journal-alone \
+             and without --replicas",
+            settings.data.display()
+        ),
+        JournalKind::Replicas => String::new(),
+    };
+    Err(ServeError::new(
+        exit::JOURNAL_UNUSABLE,
+        format!(
+            "no server holds anything of the log '{}', but {describe} was used with one (journal {}, last seen {} ago), \
+             which may hold writes that are not destaged. Either all of these servers have forgotten it, or it is on others, or \
+             under another --replica-log: start with those that remember it{copy}. If it is lost, pass --adopt to go on behind write \
+             {}; what only the log held stays lost",
+            replicas.name,
+            owner.journal,
+            destage_runtime::human::seconds(owner.heartbeat_age.as_secs_f64()),
+            owned::newest(Some(owner)).0
+        ),
+    ))
+}
+
+/// The origin was last written through another journal: whether this one may go on behind it.
+fn check_left(settings: &Settings, describe: &str, owner: &Owner) -> Result<(), ServeError> {
+    let (age, data) = (owner.heartbeat_age, settings.data.display());
+    if owner.may_live() && !settings.take_over {
+        return Err(ServeError::new(
+            exit::FENCED,
+            format!(
+                "another process (journal {}) showed itself at {describe} {:.1} s ago. Stop it first; or --take-over: \
+                 what it has acknowledged and not destaged yet stays in its journal and is stranded there",
+                owner.journal,
+                age.as_secs_f64()
+            ),
+        ));
+    }
+    if !settings.adopt && !settings.take_over {
+        let seen = if owner.released {
+            "which stopped cleanly, with everything destaged".to_owned()
+        } else {
+            format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
+        };
+        let keep = if owner.released {
+            "or pass --adopt to continue with this one; no write will be lost"
+        } else {
+            "since it may hold writes that are not destaged. If it is lost, pass --adopt to continue with this one"
+        };
+        return Err(ServeError::new(
+            exit::FENCED,
+            format!(
+                "{describe} was last used with another data folder than {data} (journal {}, {seen}). Use that folder, \
+                 {keep}",
+                owner.journal
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// Stands behind the identity of a journal that goes on without the servers of its log.
@@ -275,7 +355,6 @@ impl Pair<'_> {
             ));
         };
         if owner.journal != self.journal {
-            self.check_forgotten(owner)?;
             return self.check_foreign(owner, claims);
         }
         if settings.replicas.is_none() && claims.are_of_a_copy(owner) {
@@ -357,62 +436,14 @@ impl Pair<'_> {
         ))
     }
 
-    /// A log on other servers that has only just been begun, at an origin whose journal was another one and did not end in order.
-    fn check_forgotten(&self, owner: &Owner) -> Result<(), ServeError> {
-        let Self { settings, describe, recovery, .. } = self;
-        let is_new = recovery.last_lsn == 0 && !owner.released && !settings.adopt;
-        let Some(replicas) = settings.replicas.as_ref().filter(|_| is_new) else { return Ok(()) };
-        Err(ServeError::new(
-            exit::JOURNAL_UNUSABLE,
-            format!(
-                "the log '{}' on these servers is new, but {describe} was used with another one (journal {}, last seen {} ago), \
-                 which may hold writes that are not destaged. Either all of these servers have forgotten it, or it is on others, or \
-                 under another --replica-log: start with those that remember it. If it is lost, pass --adopt to go on behind write \
-                 {}; what only the log held stays lost",
-                replicas.name,
-                owner.journal,
-                destage_runtime::human::seconds(owner.heartbeat_age.as_secs_f64()),
-                owned::newest(Some(owner)).0
-            ),
-        ))
-    }
-
     /// The origin was last written through another journal.
     fn check_foreign(&self, owner: &Owner, claims: &Claims) -> Result<(), ServeError> {
         let Self { settings, describe, recovery, .. } = self;
-        let age = owner.heartbeat_age;
+        if recovery.last_lsn == 0 {
+            check_forgotten(settings, describe, owner)?;
+        }
+        check_left(settings, describe, owner)?;
         let data = settings.data.display();
-        if owner.may_live() && !settings.take_over {
-            return Err(ServeError::new(
-                exit::FENCED,
-                format!(
-                    "another process (journal {}) showed itself at {describe} {:.1} s ago. Stop it first; or --take-over: \
-                 what it has acknowledged and not destaged yet stays in its journal and is stranded there",
-                    owner.journal,
-                    age.as_secs_f64()
-                ),
-            ));
-        }
-        if !settings.adopt && !settings.take_over {
-            let seen = if owner.released {
-                "which stopped cleanly, with everything destaged".to_owned()
-            } else {
-                format!("last seen {} ago", destage_runtime::human::seconds(age.as_secs_f64()))
-            };
-            let keep = if owner.released {
-                "or pass --adopt to continue with this one; no write will be lost"
-            } else {
-                "since it may hold writes that are not destaged. If it is lost, pass --adopt to continue with this one"
-            };
-            return Err(ServeError::new(
-                exit::FENCED,
-                format!(
-                    "{describe} was last used with another data folder than {data} (journal {}, {seen}). Use that folder, \
-                 {keep}",
-                    owner.journal
-                ),
-            ));
-        }
         // What another journal has decided says nothing of our writes of the same numbers; and those beyond would be applied.
         if recovery.last_lsn > claims.drained().min(owned::decided(Some(owner)).0) {
             return Err(ServeError::new(

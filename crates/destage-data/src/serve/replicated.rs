@@ -1,9 +1,11 @@
 //! The buffered writes on other servers: taking their log over at a start, and handing writes over to it.
 
 mod entries;
+mod founding;
 mod report;
 
 use self::entries::{Entries, of_parcel, says_the_same};
+use self::founding::Founding;
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Door, Event, Outbox, ServeError, alone};
@@ -108,7 +110,9 @@ pub(super) fn open(
         Some(door) => Some(Standby::begin(settings, replicas, door, log.clone())?),
         None => None,
     };
-    let is_decided = |said: &Said| matches!(said.stage, Stage::Open | Stage::Refused(_));
+    let is_decided =
+        |said: &Said| said.is_blank || matches!(said.stage, Stage::Open | Stage::Refused(_));
+    let mut founding = Founding::default();
     let began = Instant::now();
     let patience = PATIENCE.max(replicas.failover * 4);
     let mut is_told = false;
@@ -117,6 +121,8 @@ pub(super) fn open(
         match said.stage {
             Stage::Open => break,
             Stage::Refused(refusal) => return Err(refused(&refusal, replicas)),
+            _ if said.is_blank && founding.is_allowed(settings, replicas)? => log.found(),
+            _ if said.is_blank => std::thread::sleep(LOOK_AGAIN),
             _ => {}
         }
         if replicas.standby {
@@ -204,6 +210,7 @@ fn log_settings(settings: &Settings, replicas: &ReplicaSettings) -> LogSettings 
         copies: replicas.copies,
         failover: replicas.failover,
         opens_short: settings.policy.at_limit == AtLimit::WriteThrough,
+        founds: false,
         at_once: settings.take_over,
         identity: random.0 ^ random.1,
     }

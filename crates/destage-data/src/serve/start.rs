@@ -266,7 +266,7 @@ fn record(settings: &Settings, engine: &mut Engine) -> Result<(), ServeError> {
         .map_err(|error| ServeError::usage(&error))
 }
 
-fn create_folder(settings: &Settings) -> Result<(), ServeError> {
+pub(super) fn create_folder(settings: &Settings) -> Result<(), ServeError> {
     use std::os::unix::fs::DirBuilderExt;
     let create = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.data);
     let data = settings.data.display();
@@ -296,7 +296,7 @@ fn watch(disk: &DirDisk) -> Result<Option<Watch>, ServeError> {
 }
 
 /// The origin's address; the example shop is created where none is given.
-fn origin_url(settings: &Settings) -> Result<(String, bool), ServeError> {
+pub(super) fn origin_url(settings: &Settings) -> Result<(String, bool), ServeError> {
     if let Some(url) = &settings.origin {
         return Ok((url.clone(), false));
     }

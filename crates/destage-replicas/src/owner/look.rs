@@ -93,9 +93,37 @@ impl Owner {
         let of_config = self.config.clone().is_some_and(|config| {
             config.lists().all(|list| self.has_promises(list, |peer| self.is_quiet(peer)))
         });
-        let is_possible = self.settings.copies <= self.settings.servers.len();
-        self.is_founding = !of_config && is_possible && self.is_new(|peer| self.is_quiet(peer));
+        self.is_founding = self.may_found && !of_config && self.could_found();
         of_config || self.is_founding
+    }
+
+    fn could_found(&self) -> bool {
+        let is_possible = self.settings.copies <= self.settings.servers.len();
+        is_possible && self.is_new(|peer| self.is_quiet(peer))
+    }
+
+    /// Whether no server holds anything, and nobody has shown itself for long enough: either there is no log, or all servers
+    /// have forgotten it. What the log is for knows which.
+    pub fn is_blank(&self) -> bool {
+        self.stage == Stage::Looking && self.could_found()
+    }
+
+    /// Begins a log, since what it is for knows of none: now, if all servers are still so, or not at all.
+    pub fn found(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        if self.stage != Stage::Looking {
+            return;
+        }
+        self.may_found = true;
+        self.advance();
+        self.may_found = self.settings.founds;
+    }
+
+    /// A server has lost its memory, or may have, while a log is begun: all may have, after somebody else had begun one.
+    pub(super) fn found_anew(&mut self) {
+        if self.is_founding && !matches!(self.stage, Stage::Fenced { .. } | Stage::GivenUp) {
+            self.look_again();
+        }
     }
 
     /// Whether all servers are so and none holds anything, so that nothing was ever acknowledged.

@@ -73,7 +73,9 @@ impl Owner {
     /// Asks servers that have not promised.
     pub(super) fn ask_each(&mut self) {
         // Before the promises are enough, an owner that still shows itself is left alone; afterwards it is deposed.
-        let is_careful = self.stage == Stage::Promising && (self.was_open || !self.is_at_once);
+        // Where a log is begun, too: one that shows itself has another.
+        let is_at_once = self.is_at_once && !self.was_open && !self.is_founding;
+        let is_careful = self.stage == Stage::Promising && !is_at_once;
         let (epoch, place) = (self.epoch, self.settings.place.clone());
         let due = self.addresses_where(|peer| {
             let is_asked = peer
@@ -237,6 +239,7 @@ impl Owner {
             peer.view = None;
             peer.begin_epoch();
         }
+        self.found_anew();
         if self.stage == Stage::Reading && self.sources.iter().any(|(at, _)| at == address) {
             self.look_again();
         }

@@ -19,6 +19,11 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
+    /// Whether a log has ever been used with it.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.fence != Epoch::NONE
+    }
+
     pub(crate) fn claim(&mut self, epoch: Epoch) -> Option<Position> {
         if epoch < self.fence {
             return None;
@@ -47,6 +52,11 @@ impl Origin {
 }
 
 impl Books {
+    /// How much of what was acknowledged the origin does not have.
+    pub(crate) fn undecided(&self, origin: &Origin) -> u64 {
+        self.acknowledged.range(origin.watermark.next()..).count() as u64
+    }
+
     pub(crate) fn write(&mut self) -> u32 {
         self.written += 1;
         self.written

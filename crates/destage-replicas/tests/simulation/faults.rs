@@ -1,6 +1,7 @@
 //! What goes wrong.
 
-use crate::world::{Event, MS, World, address};
+use crate::events::Event;
+use crate::world::{MS, World, address};
 use destage_replicas::{Owner, RunId, Server};
 
 /// Something goes wrong.
@@ -75,6 +76,38 @@ fn lose(world: &mut World, server: usize) {
     world.report.lost_memories += 1;
     let memory = Server::new(world.setup.controls);
     restart(world, server, Some(memory));
+}
+
+/// All servers lose their memory, while the owner lives, which nothing happens to afterwards; the others begin anew. Whether there
+/// was one; if not, later.
+pub(crate) fn all_forget(world: &mut World) -> bool {
+    let (now, processes) = (world.now, 0..world.processes.len());
+    let is_owner = |&process: &usize| {
+        let at = &world.processes[process];
+        let owner = at.owner.as_ref().filter(|owner| owner.is_open() && at.paused_until <= now);
+        owner.is_some_and(|owner| {
+            at.claimed.is_some_and(|(epoch, _)| epoch == owner.epoch())
+                && owner.may_answer(world.local(process))
+        })
+    };
+    let Some(owner) = processes.clone().find(is_owner) else {
+        world.after(200 * MS, Event::AllForget);
+        return false;
+    };
+    world.report.forgotten += world.books.undecided(&world.origin);
+    world.has_all_forgotten = true;
+    end(world);
+    for server in 0..world.machines.len() {
+        let memory = Server::new(world.setup.controls);
+        restart(world, server, Some(memory));
+    }
+    for process in processes.filter(|&process| process != owner) {
+        let after = world.rng.below(2_000) * MS;
+        if world.processes[process].owner.is_some() {
+            world.end(process, after);
+        }
+    }
+    true
 }
 
 fn restart(world: &mut World, server: usize, memory: Option<Server>) {

@@ -13,6 +13,10 @@ pub(crate) struct Setup {
     pub(crate) spares: usize,
     pub(crate) copies: usize,
     pub(crate) controls: Controls,
+    /// Once, all servers forget the log while its owner lives.
+    pub(crate) all_forget: bool,
+    /// Processes begin a log without a look at the origin.
+    pub(crate) founds_unasked: bool,
     /// Entries leave once they are committed, whatever the origin says.
     pub(crate) reclaims_early: bool,
     /// With fewer servers than copies writes go through to the origin.
@@ -37,6 +41,8 @@ impl Setup {
             spares: 2,
             copies,
             controls,
+            all_forget: false,
+            founds_unasked: false,
             reclaims_early: false,
             goes_through,
             destages_early: false,
@@ -59,6 +65,8 @@ pub(crate) struct Report {
     pub(crate) pauses: u64,
     pub(crate) fenced: u64,
     pub(crate) reads: u64,
+    /// Acknowledged writes that the origin did not have when all servers forgot the log.
+    pub(crate) forgotten: u64,
     pub(crate) events: u64,
 }
 
@@ -73,6 +81,7 @@ impl Report {
         self.pauses += other.pauses;
         self.fenced += other.fenced;
         self.reads += other.reads;
+        self.forgotten += other.forgotten;
         self.events += other.events;
     }
 }

@@ -1,6 +1,7 @@
 //! What happens, in the order of virtual time.
 
 use crate::client::{Books, Origin};
+use crate::events::Event;
 use crate::faults;
 use crate::setup::{Report, Setup};
 use destage_core::{Span, Time};
@@ -22,49 +23,6 @@ pub(crate) const STANDSTILL: &str = "nothing goes on";
 const CALM: u64 = 20_000 * MS;
 const END: u64 = CALM + 60_000 * MS;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Event {
-    /// A request arrives, by a link's number; answered if it is still that one.
-    Deliver {
-        from: usize,
-        server: usize,
-        link: u64,
-        id: u64,
-    },
-    Answer {
-        to: usize,
-        server: usize,
-        link: u64,
-        id: u64,
-    },
-    Connect {
-        process: usize,
-        server: usize,
-        link: u64,
-    },
-    Tick {
-        process: usize,
-        life: u64,
-    },
-    Start {
-        process: usize,
-    },
-    /// A batch arrives at the origin, and its outcome comes back.
-    Apply {
-        id: u64,
-    },
-    Applied {
-        process: usize,
-        life: u64,
-        watermark: Option<Position>,
-    },
-    ServerBack {
-        server: usize,
-    },
-    Heal,
-    Fault,
-}
-
 pub(crate) struct Process {
     pub(crate) owner: Option<Owner>,
     pub(crate) life: u64,
@@ -74,7 +32,7 @@ pub(crate) struct Process {
     pub(crate) paused_until: u64,
     /// Written, and not acknowledged.
     waiting: VecDeque<(Position, u32)>,
-    claimed: Option<(Epoch, Position)>,
+    pub(crate) claimed: Option<(Epoch, Position)>,
     /// The newest entry that it found: nothing is told before that is acknowledged or at the origin.
     found: Position,
     is_applying: bool,
@@ -123,7 +81,8 @@ pub(crate) struct World {
     ids: u64,
     lives: u64,
     pub(crate) lost_since_settled: usize,
-    books: Books,
+    pub(crate) has_all_forgotten: bool,
+    pub(crate) books: Books,
     pub(crate) origin: Origin,
     pub(crate) report: Report,
 }
@@ -180,6 +139,7 @@ impl World {
             ids: 0,
             lives: 0,
             lost_since_settled: 0,
+            has_all_forgotten: false,
             books: Books::default(),
             origin: Origin::default(),
             report: Report::default(),
@@ -189,6 +149,10 @@ impl World {
             world.at(at, Event::Start { process });
         }
         world.at(1_000 * MS, Event::Fault);
+        if setup.all_forget {
+            let at = (3_000 + world.rng.below(12_000)) * MS;
+            world.at(at, Event::AllForget);
+        }
         world
     }
 
@@ -203,12 +167,22 @@ impl World {
 
     fn course(&mut self) -> Result<(), String> {
         let mut is_calm = false;
+        let mut end_at = END;
         while let Some(Reverse((time, _, event))) = self.queue.pop() {
             self.now = time;
             self.report.events += 1;
             if time >= CALM && !is_calm {
                 is_calm = true;
                 faults::end(self);
+            }
+            if event == Event::AllForget && !is_calm {
+                is_calm = faults::all_forget(self);
+                // Others have seen all of what they wait for long before.
+                end_at = if is_calm { time + CALM } else { end_at };
+                continue;
+            }
+            if self.has_all_forgotten && time >= end_at {
+                return self.books.check_end(&self.origin);
             }
             if time >= END {
                 return Err(format!("{STANDSTILL}: {}", self.describe()));
@@ -218,7 +192,7 @@ impl World {
                 continue;
             }
             self.event(event, is_calm)?;
-            if is_calm && self.is_done() {
+            if is_calm && !self.has_all_forgotten && self.is_done() {
                 return self.books.check_end(&self.origin);
             }
         }
@@ -290,6 +264,7 @@ impl World {
                 }
                 self.check_logs()
             }
+            Event::AllForget => Ok(()),
         }
     }
 
@@ -415,6 +390,7 @@ impl World {
             window: 1 + self.rng.below(4) as usize,
             bytes_max: 16,
             opens_short: self.setup.goes_through,
+            founds: self.setup.founds_unasked,
             at_once: self.rng.chance(10) && self.now > 0,
             controls: self.setup.controls,
         };
@@ -448,6 +424,12 @@ impl World {
             return Ok(());
         }
         self.tell(process, |owner, now| owner.tick(now));
+        // It looks at the origin before it begins a log.
+        let is_unclaimed = !self.origin.is_claimed();
+        let is_blank = |owner: &Owner| owner.is_blank() && is_unclaimed;
+        if self.processes[process].owner.as_ref().is_some_and(is_blank) {
+            self.tell(process, Owner::found);
+        }
         self.follow_up(process)?;
         if self.processes[process].life != life {
             return Ok(());

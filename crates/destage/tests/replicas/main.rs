@@ -287,6 +287,32 @@ fn servers_that_have_forgotten_the_log_are_not_taken_for_new_ones() {
     assert_eq!(world.origin_rows(), [(2, 1)]);
 }
 
+/// > What it has acknowledged goes to the origin as ever.
+#[test]
+fn no_standby_begins_another_log_while_the_owner_of_a_forgotten_one_lives() {
+    let mut world = World::new(3, &[]);
+    let flags = ["--failover", "600ms", "--when", "periodic:10s", "--staleness", "none"];
+    let mut owner = world.start(&flags);
+    let standby = world.start_standby(&flags);
+    let mut client = owner.client();
+    for row in 1..=50 {
+        assert_eq!(client.ask(&["HINCRBY", &format!("t:{row}"), "n", "1"]), ":1");
+    }
+    (0..3).for_each(|server| world.servers.restart(server));
+    let late = world.start_standby(&flags);
+    let (code, text) = world.refused(&flags);
+    assert_eq!(code, Some(JOURNAL_UNUSABLE), "{text}");
+    assert!(text.contains("forgotten") && text.contains("--adopt"), "{text}");
+    world.await_status(&owner, |status| status["writes"]["decided_lsn"] == 50);
+    assert_eq!((owner.ready(), standby.ready(), late.ready()), (503, 503, 503));
+    assert_eq!(world.origin_rows(), (1..=50).map(|row| (row, 1)).collect::<Vec<_>>());
+    owner.end();
+    let mut next = world.start(&["--failover", "600ms", "--adopt"]);
+    assert_eq!(next.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":2");
+    next.end();
+    assert_eq!(world.origin_rows()[0], (1, 2));
+}
+
 #[test]
 fn a_journal_on_the_disk_is_kept_when_all_servers_have_forgotten_the_log() {
     let mut world = World::new(3, &[]);
