@@ -271,6 +271,12 @@ impl Replicas {
             && now < self.shared.answers_until.load(Ordering::Acquire)
     }
 
+    /// Whether no other process owns the log now. Unlike [`Replicas::may_answer`], this holds at once for whoever has taken it over
+    /// from an owner that showed itself, and may still answer reads.
+    pub fn is_leased(&self) -> bool {
+        now().0 < self.shared.answers_until.load(Ordering::Acquire)
+    }
+
     /// The entries that are not decided.
     pub fn entries(&self) -> Vec<(Position, Payload)> {
         let inner = self.shared.lock();

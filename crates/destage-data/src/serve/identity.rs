@@ -1,6 +1,7 @@
 //! Whether journal and origin belong together, and claiming the origin: at the start.
 
 use super::claims::Claims;
+use super::replicated::Replicated;
 use super::whose::Whose;
 use super::workers::HEARTBEAT_EVERY;
 use super::{ServeError, owned};
@@ -57,13 +58,21 @@ impl Drop for Unused {
     }
 }
 
+/// What holds the journal besides the disk here.
+pub(super) enum Behind<'a> {
+    Nothing,
+    /// Nothing any more: it was a copy of a log, and goes on without the log's servers.
+    Alone,
+    Log(&'a Replicated),
+}
+
 /// Claims the origin for the journal, whose numbers go on behind everything that the origin holds.
 ///
 /// # Errors
 /// The two do not belong together, or another process has the origin.
 pub(super) fn claim(
     settings: &Settings,
-    is_alone: bool,
+    behind: &Behind<'_>,
     origin: &Arc<dyn Origin>,
     writer: &mut dyn Writer,
     partition: &Partition,
@@ -73,6 +82,7 @@ pub(super) fn claim(
     let describe = origin.describe();
     let uuid = journal.uuid().to_owned();
     // The log that it is a copy of must not go on behind what it acknowledges alone.
+    let is_alone = matches!(behind, Behind::Alone);
     let claimed_as = if is_alone { format!("{uuid}{ALONE}") } else { uuid.clone() };
     let as_ours = |mut owner: Option<Owner>| {
         if let Some(owner) = owner.as_mut().filter(|owner| owner.journal == claimed_as) {
@@ -107,6 +117,10 @@ pub(super) fn claim(
     let is_clean = recovery.last_lsn <= owned::decided(owner.as_ref()).0;
     let last = owned::newest(owner.as_ref()).max(Lsn(recovery.last_lsn));
     let first = claims.begin(owner.as_ref())?;
+    // After the origin's owner was read: one who takes the log over from here on claims the origin later, or was not read.
+    if let Behind::Log(log) = behind {
+        log.await_lease(settings)?;
+    }
     let epoch = owned::claim(writer, partition, &claimed_as, owner, last, first)
         .map_err(|refusal| refusal.in_words(&describe))?;
     let unused = is_clean.then(|| Unused { origin: Some(origin.clone()), epoch });

@@ -5,14 +5,14 @@ mod founding;
 mod report;
 
 use self::entries::{Entries, of_parcel, says_the_same};
-use self::founding::Founding;
+use self::founding::{Founding, begin};
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Door, Event, Outbox, ServeError, alone};
 use crate::catalog::Catalog;
 use crate::settings::{JournalKind, ReplicaSettings, Settings, UnsafeFlags};
 use destage_core::{AtLimit, Lsn, Span};
-use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, Parcel, ParcelReader, Recovery};
+use destage_journal::{DirDisk, Disk, Journal, MemDisk, Options, ParcelReader, Recovery};
 use destage_replicas::{Position, Refusal, Stage};
 use destage_replicas_redis::{LogSettings, Reach, Replicas, Said, ServerReport, Trouble};
 use destage_runtime::{exit, human};
@@ -35,6 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long it waits before it says that it does.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
+
+/// How often it looks whether it still owns the log.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// How long it waits if servers are not fit to be used, which a person has to mend.
 const SETTLING: Duration = Duration::from_secs(3);
@@ -191,7 +194,7 @@ pub(super) fn start(
             Err(error) if is_standby && error.exit_code() == exit::ORIGIN_UNREACHABLE => error,
             result => return result,
         };
-        let is_owned = log.as_ref().is_some_and(|log| log.said().stage == Stage::Open);
+        let is_owned = log.as_ref().is_some_and(|log| !is_lost(&log.said()));
         if !is_owned {
             return Err(error);
         }
@@ -346,32 +349,6 @@ fn identity(entries: &Entries) -> Result<Option<[u8; 16]>, ServeError> {
     Ok(Some(ParcelReader::open(payload)?.journal))
 }
 
-/// Says whose the records of a new log are, before the origin hears of it.
-fn begin(settings: &Settings, log: &Replicas, catalog: &[u8]) -> Result<[u8; 16], ServeError> {
-    let identity = uuid::Uuid::new_v4().into_bytes();
-    let payload: destage_replicas::Payload = Parcel::first(identity, catalog).finish().into();
-    let began = Instant::now();
-    let mut at = None;
-    loop {
-        // None while the servers' configuration is being changed, which takes a few round trips.
-        at = at.or_else(|| log.append(payload.clone()));
-        let is_held = |said: &Said| at.is_some_and(|at| said.committed >= at);
-        let is_over = |said: &Said| matches!(said.stage, Stage::Fenced { .. });
-        let said = log.wait(LOOK_AGAIN, |said| is_held(said) || is_over(said));
-        if is_held(&said) {
-            return Ok(identity);
-        }
-        if is_over(&said) {
-            return Err(lost(&said));
-        }
-        if began.elapsed() > PATIENCE
-            && let Some(replicas) = &settings.replicas
-        {
-            return Err(too_few(log, replicas));
-        }
-    }
-}
-
 /// The journal on the local disk if it says the same as the log, else a new one.
 fn both(
     settings: &Settings,
@@ -428,6 +405,10 @@ fn both(
     fill(Arc::new(DirDisk::open(place)?))
 }
 
+fn is_lost(said: &Said) -> bool {
+    matches!(said.stage, Stage::Fenced { .. })
+}
+
 fn lost(said: &Said) -> ServeError {
     let by = match &said.stage {
         Stage::Fenced { place, .. } if !place.is_empty() => format!(" at {place}"),
@@ -448,13 +429,34 @@ impl Replicated {
         self.log.listen(move |_| outbox.send(Event::Replicated));
     }
 
-    /// Whether this process still owns the log, after it has claimed the origin.
+    /// Waits until no other process can own the log. Whoever has lost it must not claim the origin from its successor.
+    ///
+    /// # Errors
+    /// [`exit::FENCED`]: another one owns it; [`exit::JOURNAL_UNUSABLE`]: too few servers are reached to tell.
+    pub(super) fn await_lease(&self, settings: &Settings) -> Result<(), ServeError> {
+        let began = Instant::now();
+        while !self.log.is_leased() {
+            let said = self.log.wait(LEASE_LOOK, is_lost);
+            if is_lost(&said) {
+                return Err(lost(&said));
+            }
+            if let Some(replicas) =
+                settings.replicas.as_ref().filter(|_| began.elapsed() > PATIENCE)
+            {
+                return Err(too_few(&self.log, replicas));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this process still owns the log, after it has claimed the origin. It does while the servers' configuration is
+    /// being changed, too.
     ///
     /// # Errors
     /// [`exit::FENCED`]: another one does.
     pub(super) fn check_owned(&self) -> Result<(), ServeError> {
         let said = self.log.said();
-        if said.stage == Stage::Open { Ok(()) } else { Err(lost(&said)) }
+        if is_lost(&said) { Err(lost(&said)) } else { Ok(()) }
     }
 
     pub(super) fn want(&mut self, upto: Lsn) {
@@ -556,7 +558,7 @@ impl Replicated {
     /// Another process owns the log.
     pub(super) fn hear(&mut self) -> Result<(), ServeError> {
         let said = self.log.said();
-        if let Stage::Fenced { .. } = said.stage {
+        if is_lost(&said) {
             return Err(lost(&said));
         }
         while let Some(entry) = self.under_way.pop_front_if(|entry| entry.at <= said.committed) {

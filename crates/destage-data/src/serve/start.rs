@@ -1,7 +1,7 @@
 //! Starting: what the journal holds that the origin does not, and whether both fit together.
 
 use super::claims::Claims;
-use super::identity::{self, Claimed, Unused};
+use super::identity::{self, Behind, Claimed, Unused};
 use super::replicated::{self, Replicated};
 use super::whose::Whose;
 use super::{ServeError, alone, owned, sync};
@@ -89,9 +89,14 @@ pub(super) fn start(
     journal.allow_durable_writes(depth);
     let mut writer = origin.writer()?;
     let partition = Arc::new(partition);
+    let behind = match &replicated {
+        Some(log) => Behind::Log(log),
+        None if is_alone => Behind::Alone,
+        None => Behind::Nothing,
+    };
     let Claimed { epoch, owner, claims, whose, floor, unused } = identity::claim(
         settings,
-        is_alone,
+        &behind,
         &origin,
         &mut *writer,
         &partition,

@@ -5,6 +5,7 @@ mod books;
 mod certificates;
 mod clients;
 mod example;
+mod gate;
 #[path = "../e2e/harness/rounds.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod harness;

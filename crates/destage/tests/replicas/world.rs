@@ -1,5 +1,6 @@
 //! Servers behind proxies, programs on their own disks, and one origin.
 
+use crate::gate::Gate;
 use crate::servers::{Servers, free_port, tell_apart};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -18,6 +19,8 @@ pub(crate) struct World {
     pub(crate) around: (String, String),
     folder: tempfile::TempDir,
     origin: Origin,
+    /// How programs reach that, if not at its address.
+    pub(crate) gate: Option<Gate>,
     nodes: usize,
 }
 
@@ -32,6 +35,7 @@ impl World {
             around: ("redis://".into(), String::new()),
             folder,
             origin,
+            gate: None,
             nodes: 0,
         }
     }
@@ -44,8 +48,9 @@ impl World {
 
     /// Without the servers.
     fn flags_alone(&self, data: &std::path::Path, more: Vec<String>) -> Vec<String> {
+        let origin = self.gate.as_ref().map_or(&self.origin.url, |gate| &gate.url);
         let mut flags: Vec<String> =
-            ["serve", "--no-auth", "--origin", &self.origin.url].map(str::to_owned).to_vec();
+            ["serve", "--no-auth", "--origin", origin].map(str::to_owned).to_vec();
         flags.extend(["--data".to_owned(), data.display().to_string()]);
         for (flag, port) in [("--listen", free_port()), ("--admin", free_port())] {
             flags.extend([flag.to_owned(), format!("127.0.0.1:{port}")]);
@@ -84,7 +89,7 @@ impl World {
         node
     }
 
-    fn spawn(&mut self, flags: &[&str]) -> Node {
+    pub(crate) fn spawn(&mut self, flags: &[&str]) -> Node {
         let data = self.disk();
         Node::spawn(self.flags(&data, flags), data)
     }

@@ -1,8 +1,12 @@
-//! Before a log is begun where no server holds anything: whether the origin knows of one that all of them have forgotten.
+//! The beginning of a log where no server holds anything: whether the origin knows of one that all of them have forgotten, and
+//! whose the new one's records are.
 
 use super::super::{ServeError, identity, start};
+use super::{LOOK_AGAIN, PATIENCE, is_lost, lost, too_few};
 use crate::origins::{self, Owner};
 use crate::settings::{ReplicaSettings, Settings};
+use destage_journal::Parcel;
+use destage_replicas_redis::{Replicas, Said};
 use destage_runtime::exit;
 use std::time::{Duration, Instant};
 
@@ -65,4 +69,33 @@ fn look(settings: &Settings) -> Result<(String, Option<Owner>), ServeError> {
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
     let owner = origin.writer()?.owner()?;
     Ok((origin.describe(), owner))
+}
+
+/// Says whose the records of a new log are, before the origin hears of it.
+pub(super) fn begin(
+    settings: &Settings,
+    log: &Replicas,
+    catalog: &[u8],
+) -> Result<[u8; 16], ServeError> {
+    let identity = uuid::Uuid::new_v4().into_bytes();
+    let payload: destage_replicas::Payload = Parcel::first(identity, catalog).finish().into();
+    let began = Instant::now();
+    let mut at = None;
+    loop {
+        // None while the servers' configuration is being changed, which takes a few round trips.
+        at = at.or_else(|| log.append(payload.clone()));
+        let is_held = |said: &Said| at.is_some_and(|at| said.committed >= at);
+        let said = log.wait(LOOK_AGAIN, |said| is_held(said) || is_lost(said));
+        if is_held(&said) {
+            return Ok(identity);
+        }
+        if is_lost(&said) {
+            return Err(lost(&said));
+        }
+        if began.elapsed() > PATIENCE
+            && let Some(replicas) = &settings.replicas
+        {
+            return Err(too_few(log, replicas));
+        }
+    }
 }
