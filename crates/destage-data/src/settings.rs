@@ -42,7 +42,7 @@ pub struct Settings {
     /// Durable writes of the journal that may be under way at once, at most [`DEPTH_MAX`]; 0 for buffered writes and syncs;
     /// `None` to measure the disk at the start.
     pub journal_depth: Option<usize>,
-    /// How long decided groups are kept in the journal.
+    /// How long decided groups are kept in the journal on this host's disk. [`JournalKind::Replicas`] keeps none.
     pub retain: Span,
     /// How long a shutdown may drain; [`Span::MAX`] for as long as it takes.
     pub drain_timeout: Span,

@@ -1,5 +1,7 @@
 //! The flags of `serve`. The same names are the keys of the settings file.
 
+mod replicas;
+
 use crate::error::CliError;
 use crate::server::{AutoArgs, RecordArgs, range};
 use crate::tls::TlsArgs;
@@ -9,9 +11,7 @@ use crate::values::{
 };
 use clap::Args;
 use destage_core::{Acknowledge, AtLimit, OnReject, Policy, When};
-use destage_data::settings::{
-    EXAMPLE_FILE, JournalKind, Places, ReplicaSettings, Settings, UnsafeFlags,
-};
+use destage_data::settings::{EXAMPLE_FILE, Settings, UnsafeFlags};
 use destage_data::users::UsersFile;
 use destage_engine::{defaults, set_dirty_limit};
 use destage_runtime::memory;
@@ -24,10 +24,11 @@ use destage_runtime::units::{Bytes, Interval, Size};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Copies of each buffered write, the log's name, and how long its owner may be silent, unless told.
+/// Copies of each buffered write, the log's name, how long its owner may be silent, and decided writes are kept, unless told.
 const COPIES: u8 = 2;
 const REPLICA_LOG: &str = "destage";
 const FAILOVER: &str = "3s";
+const RETAIN: &str = "10m";
 
 /// Flags of `serve`.
 #[derive(Args, Clone)]
@@ -181,8 +182,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "auto", value_name = "COUNT|auto")]
     journal_depth: JournalDepth,
 
-    /// How long destaged writes are kept in the journal, so that they can be replayed onto an origin that went back. 0 to 7d.
-    #[arg(long, default_value = "10m", value_parser = |s: &str| interval(s, "0", "7d"), value_name = "TIME")]
+    /// How long destaged writes are kept in the journal on this host's disk, so that they can be replayed onto an origin that went
+    /// back. With --journal replicas none are kept. 0 to 7d.
+    #[arg(long, default_value = RETAIN, value_parser = |s: &str| interval(s, "0", "7d"), value_name = "TIME")]
     retain: Interval,
 
     /// How long a shutdown may destage what is dirty before it leaves the rest to the next start; none for no limit.
@@ -394,69 +396,6 @@ pub(crate) enum JournalWord {
 }
 
 impl ServeArgs {
-    /// A flag that counts with servers for the log only, and says something. The settings file may name the servers, so only
-    /// what both come to can be looked at.
-    fn asks_for_replicas(&self) -> Option<&'static str> {
-        let asks = [
-            ("standby", self.standby),
-            ("advertise", self.advertise.is_some()),
-            ("copies", self.copies != COPIES),
-            ("replica-log", self.replica_log != REPLICA_LOG),
-            ("failover", self.failover.to_string() != FAILOVER),
-        ];
-        asks.into_iter().find(|(_, is_asked)| *is_asked).map(|(flag, _)| flag)
-    }
-
-    /// The servers that hold the buffered writes, if any do.
-    fn replicas(&self) -> Result<Option<ReplicaSettings>, CliError> {
-        let urls = self.replicas.as_deref().filter(|urls| !urls.is_empty());
-        let journal = match (urls.is_some(), self.journal) {
-            (false, None | Some(JournalWord::Local)) => {
-                return match self.asks_for_replicas() {
-                    Some(flag) => Err(CliError::usage(format!(
-                        "--{flag} is about the servers of --replicas, and there are none: name them, or leave it out"
-                    ))),
-                    None => Ok(None),
-                };
-            }
-            (true, _) if self.journal_alone => {
-                return Err(CliError::usage(
-                    "--journal-alone goes on without the servers of --replicas: leave them out (--replicas '' where the settings \
-                     file names them)",
-                ));
-            }
-            (false, Some(_)) => {
-                return Err(CliError::usage(
-                    "--journal replicas and both need servers: --replicas redis://HOST:PORT,...",
-                ));
-            }
-            (true, Some(JournalWord::Local)) => {
-                return Err(CliError::usage(
-                    "--journal local keeps nothing on the servers of --replicas: leave one of them out",
-                ));
-            }
-            (true, None | Some(JournalWord::Replicas)) => JournalKind::Replicas,
-            (true, Some(JournalWord::Both)) => JournalKind::Both,
-        };
-        let places =
-            Places::parse(urls.unwrap_or_default()).map_err(|e| CliError::usage(e.to_string()))?;
-        let (copies, count) = (usize::from(self.copies), places.addresses().len());
-        if copies > count {
-            return Err(CliError::usage(format!(
-                "--copies {copies} of {count} servers cannot be had: name more with --replicas"
-            )));
-        }
-        Ok(Some(ReplicaSettings {
-            places,
-            copies,
-            journal,
-            name: self.replica_log.clone(),
-            failover: self.failover.duration().expect("none is out of its range"),
-            standby: self.standby,
-            advertise: self.advertise.clone(),
-        }))
-    }
-
     /// The settings, with the policy checked as a whole.
     pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
         let policy = self.policy()?;
