@@ -194,7 +194,7 @@ impl Owner {
         let Some(peer) = self.peers.get_mut(address) else { return };
         let Some(sent) = peer.sent.pop_front() else { return };
         match reply {
-            Reply::Seen(view) => self.saw(address, view),
+            Reply::Seen(view) => self.looked_at(address, view),
             Reply::Lively(view) => self.was_late(address, view),
             Reply::Promised(view) => self.promised(address, view),
             Reply::Fenced { promise, place } if promise > self.epoch => {
@@ -313,8 +313,9 @@ impl Owner {
             peer.view = None;
         }
         match self.stage {
-            Stage::Fenced { .. } | Stage::GivenUp | Stage::Refused(_) | Stage::Looking => {}
+            Stage::Fenced { .. } | Stage::GivenUp | Stage::Refused(_) => {}
             _ if self.was_open => self.stage = Stage::Fenced { by: promise, place },
+            Stage::Looking => {}
             _ => {
                 self.is_at_once = false;
                 self.look_again();
@@ -324,13 +325,17 @@ impl Owner {
 
     /// Somebody has shown itself before a promise was asked for.
     fn was_late(&mut self, address: &Address, view: View) {
+        self.looked_at(address, view);
+        if !self.was_open && self.stage == Stage::Promising {
+            self.look_again();
+        }
+    }
+
+    /// A server has shown itself. Whoever takes over from itself asks none for a promise that has promised somebody else since.
+    fn looked_at(&mut self, address: &Address, view: View) {
         let (promise, place) = (view.beat.promise, view.place.clone());
         self.saw(address, view);
-        if !self.was_open {
-            if self.stage == Stage::Promising {
-                self.look_again();
-            }
-        } else if promise > self.previous && promise != self.epoch {
+        if self.was_open && promise > self.previous && promise != self.epoch {
             self.fenced(address, promise, place);
         }
     }

@@ -2,7 +2,7 @@
 
 use destage_core::{Span, Time};
 use destage_replicas::{
-    Address, Connection, Controls, Owner, Position, Reply, Request, RunId, Server, Settings,
+    Address, Connection, Controls, Owner, Position, Reply, Request, RunId, Server, Settings, Stage,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -376,8 +376,8 @@ fn a_lost_server_is_filled_again_while_an_added_one_is_not_reached() {
     assert!(owner.wanted_servers().is_none());
 }
 
-/// An added server promises, so that its change begins, and then says nothing more. When the log is open again, and its owner.
-fn open_again(world: &mut World, is_gone: bool) -> (u64, Owner) {
+/// An owner that is about to be told that the added server has promised, so that its change has begun.
+fn in_a_change(world: &mut World) -> Owner {
     let mut owner = with_one_that_is_not_reached(world);
     world.pump(&mut owner, Time(2_000));
     world.connect(&mut owner, Time(2_000), &[3]);
@@ -388,6 +388,27 @@ fn open_again(world: &mut World, is_gone: bool) -> (u64, Owner) {
         owner.replied(Time(2_100), &to, reply);
     }
     assert!(!owner.is_open(), "the change has begun");
+    owner
+}
+
+#[test]
+fn who_was_deposed_in_the_middle_of_a_change_of_servers_hears_of_it() {
+    let mut world = World::new(3, Controls::default());
+    let mut owner = in_a_change(&mut world);
+    (0..4).for_each(|server| owner.disconnected(Time(2_100), &address(server)));
+    let mut next = world.owner(2, 2);
+    world.connect(&mut next, Time(2_200), &[0, 1, 2]);
+    (0..60).for_each(|step| world.pump(&mut next, Time(2_200 + step * EVERY)));
+    assert!(next.is_open());
+    world.connect(&mut owner, Time(9_000), &[0, 1, 2, 3]);
+    (0..60).for_each(|step| world.pump(&mut owner, Time(9_000 + step * EVERY)));
+    let by = next.epoch();
+    assert!(matches!(owner.stage(), Stage::Fenced { by: found, .. } if *found == by));
+}
+
+/// An added server promises, so that its change begins, and then says nothing more. When the log is open again, and its owner.
+fn open_again(world: &mut World, is_gone: bool) -> (u64, Owner) {
+    let mut owner = in_a_change(world);
     if is_gone {
         owner.disconnected(Time(2_100), &address(3));
     }
