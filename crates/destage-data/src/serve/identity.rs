@@ -292,6 +292,16 @@ impl Pair<'_> {
         let (data, to) = (settings.data.display(), whose.found());
         let change = whose.change();
         let refused = |message| Err(ServeError::new(exit::ORIGIN_WENT_BACK, message));
+        // What is noted here, other hosts do not know: neither does this one know what they have sent since, nor they what is
+        // never to be sent.
+        if let Some(replicas) = &settings.replicas {
+            return refused(format!(
+                "the log '{}' on these servers belongs to the origin {from}, and this is {to}, which has never seen it. Use that \
+                 origin (--origin). Or let it drain there and stop it (exit 0), and begin another log for this one: --replica-log \
+                 NAME and an empty --data folder. --change-origin is for a journal on the disk alone",
+                replicas.name
+            ));
+        }
         if settings.change_origin.is_none() || settings.change_origin != change {
             return refused(format!(
                 "the journal in {data} belongs to the origin {from}, and this is {to}, which has never seen it. Use that \

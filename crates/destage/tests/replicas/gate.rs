@@ -1,11 +1,13 @@
-//! An origin that lets nobody in for a while, and a start that loses the log meanwhile.
+//! What stands before an origin: a start that loses the log before it is let in, and one that comes to another origin.
 
 use crate::FENCED;
-use crate::world::World;
+use crate::world::{Origin, World};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+
+const ORIGIN_WENT_BACK: i32 = 14;
 
 /// In front of an origin: nothing that is sent arrives before it is opened.
 pub(crate) struct Gate {
@@ -53,6 +55,35 @@ impl Gate {
     fn open(&self) {
         self.is_open.store(true, Ordering::Release);
     }
+}
+
+/// What other hosts have sent since, or must not send later, no host could know.
+#[test]
+fn a_log_does_not_go_on_before_another_origin() {
+    let mut world = World::new(3, &[]);
+    let mut owner = world.start(&[]);
+    assert_eq!(owner.client().ask(&["HINCRBY", "t:1", "n", "1"]), ":1");
+    owner.end();
+    let other = Origin::new();
+    other.sql("CREATE TABLE t (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0)");
+    let gate = Gate::of(&other.url);
+    gate.open();
+    let plain = |url: &str| {
+        let (scheme, rest) = url.split_once("//").expect("an address");
+        format!("{scheme}//{}", rest.rsplit_once('@').map_or(rest, |(_, address)| address))
+    };
+    let change = format!("{}={}", plain(world.origin_url()), plain(&gate.url));
+    world.gate = Some(gate);
+    for flags in [&[][..], &["--change-origin", &change]] {
+        let (code, text) = world.refused_again(&owner, flags);
+        assert_eq!(code, Some(ORIGIN_WENT_BACK), "{text}");
+        assert!(text.contains("--replica-log NAME"), "{text}");
+    }
+    assert_eq!(other.rows(), []);
+    let mut next = world.start(&["--replica-log", "other"]);
+    assert_eq!(next.client().ask(&["HINCRBY", "t:1", "n", "5"]), ":5");
+    next.end();
+    assert_eq!((world.origin_rows(), other.rows()), (vec![(1, 1)], vec![(1, 5)]));
 }
 
 /// > A former owner that comes back acknowledges nothing.
