@@ -460,7 +460,8 @@ impl Carrier<'_> {
 
     fn is_gone(&self, file: &Key) -> Result<bool> {
         match self.origin.stat(file) {
-            Ok(_) => Ok(false),
+            // Who has it open here still finds it.
+            Ok(stat) => Ok(stat.nlink == 0),
             Err(Errno::STALE | Errno::NOENT) => Ok(true),
             Err(error) => Err(error),
         }

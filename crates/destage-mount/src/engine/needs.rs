@@ -71,6 +71,8 @@ pub(crate) struct Hints {
     pub(crate) asked: u64,
     /// When that was.
     pub(crate) asked_at: Time,
+    /// When it was asked first of what is known here.
+    pub(crate) since: Option<Time>,
     stats: Vec<(Key, Stat, u64)>,
     names: Vec<(Ino, Name, Option<Key>, u64)>,
     list: Option<(Ino, Arc<[Listed]>, u64)>,

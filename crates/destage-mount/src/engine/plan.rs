@@ -244,14 +244,21 @@ impl Tree {
     ///
     /// A directory is none of them in which something was that is none: else that would be nowhere, where a batch ends before it
     /// has left the directory.
-    fn absorbed_upto(&self, upto: Lsn) -> Lives {
+    fn absorbed_upto(&self, due: Lsn) -> Lives {
         let life = |(lsn, change): &(Lsn, NameChange)| self.absorbed_at(change.ino(), *lsn);
-        let mut absorbed: Lives = self.log.iter().filter_map(life).collect();
-        let is_dir = |life: Life| self.node(life.ino).is_some_and(|node| node.kind == Kind::Dir);
-        let mut has_passed = absorbed.iter().any(is_dir);
+        let upto = |lsn| self.log.iter().take_while(move |(at, _)| *at <= lsn);
+        let mut absorbed: Lives = upto(due).filter_map(life).collect();
+        let is_dir = |life: &Life| self.node(life.ino).is_some_and(|node| node.kind == Kind::Dir);
+        let Some(end) = absorbed.iter().filter(is_dir).map(|life| life.to).max() else {
+            return absorbed;
+        };
+        // Whatever was in these came and went before they did.
+        absorbed.extend(upto(end).filter_map(life));
+        let mut has_passed = true;
         while has_passed {
             has_passed = false;
-            for (lsn, change) in &self.log {
+            // Who stays was made, and has its directory stay, before it did what has it stay.
+            for (lsn, change) in self.log.iter().rev().skip_while(|(at, _)| *at > end) {
                 let is_void = |ino: Ino| absorbed.contains(ino, *lsn);
                 if is_void(change.ino()) && change.replaced().is_none_or(is_void) {
                     continue;
@@ -264,8 +271,7 @@ impl Tree {
                 }
             }
         }
-        let due = self.log.iter().take_while(|(lsn, _)| *lsn <= upto);
-        due.filter_map(|(lsn, change)| absorbed.of(change.ino(), *lsn)).collect()
+        upto(due).filter_map(|(lsn, change)| absorbed.of(change.ino(), *lsn)).collect()
     }
 
     /// Whether nothing has decided yet that the origin is not to see a file in this life of it.

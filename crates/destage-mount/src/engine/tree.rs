@@ -267,8 +267,10 @@ impl Tree {
                 }
                 Record::Size { ino, size } => self.content_changed(*ino, lsn).cut(*size),
                 Record::Meta { stat, base } => {
+                    let of = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
+                    let before = self.node(stat.ino).and_then(|node| node.stat);
                     self.set_stat(lsn, stat, *base);
-                    if has_mode {
+                    if has_mode && before.is_none_or(|before| of(&before) != of(stat)) {
                         let node = self.changed(stat.ino, lsn);
                         node.changed.note_parts(|parts| parts.has_mode = true);
                     }

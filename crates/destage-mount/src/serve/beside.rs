@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the kernel remembers of files.
 #[derive(Clone, Debug)]
@@ -61,13 +61,14 @@ pub(super) fn start(live: Arc<Live>, remembered: Remembered, period: Duration) -
 }
 
 /// Has the kernel forget the pages of files, on threads of its own: it waits for those that it is reading, which may take until
-/// there is a lease again. None of the others waits for these for long. Who hears the end hears that all were tried.
+/// there is a lease again. The others do not wait for these for long, however many they are. Who hears the end hears that all were tried.
 pub(super) fn forget_each(
     files: Vec<Ino>,
     forget: impl Fn(Ino) + Clone + Send + 'static,
 ) -> io::Result<Receiver<Infallible>> {
     let (tries, end) = bounded(0);
     thread::Builder::new().name("pages".into()).spawn(move || {
+        let deadline = Instant::now() + WAIT_FOR_PAGES;
         for ino in files {
             let (done, is_done) = bounded(1);
             let work = {
@@ -83,7 +84,7 @@ pub(super) fn forget_each(
                 thread::sleep(WAIT_FOR_THREAD);
             }
             // Else as soon as it can.
-            let _ = is_done.recv_timeout(WAIT_FOR_PAGES);
+            let _ = is_done.recv_deadline(deadline.max(Instant::now() + WAIT_FOR_ONE));
         }
         drop(tries);
     })?;
@@ -137,6 +138,8 @@ fn every(name: &str, period: Duration, work: impl Fn() + Send + 'static) -> io::
 const SPACE_EVERY: Duration = Duration::from_secs(1);
 /// How long other files wait for the pages of one.
 const WAIT_FOR_PAGES: Duration = Duration::from_millis(100);
+/// The same of one file, once others have taken so long.
+const WAIT_FOR_ONE: Duration = Duration::from_millis(1);
 /// How long the system gets to have a thread again.
 const WAIT_FOR_THREAD: Duration = Duration::from_millis(5);
 

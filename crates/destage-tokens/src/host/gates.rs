@@ -3,6 +3,7 @@
 
 use super::{Effect, Host};
 use crate::{FileId, HostId, Mode, Root};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use destage_core::Time;
 
@@ -122,7 +123,7 @@ impl Host {
 
     /// A token has been given up at the store, or less of it is left.
     pub(super) fn gave_up(&mut self, root: &Root) {
-        let mut lost = self.covered_by(root);
+        let mut lost: BTreeSet<FileId> = self.covered_by(root).into_iter().collect();
         if let Root::File(dir) = root {
             let holds = |home| self.mirror.mode(&Root::File(home)) == Some(Mode::Exclusive);
             lost.retain(|file| !self.nearer(file, dir).any(holds));

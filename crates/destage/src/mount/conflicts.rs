@@ -80,10 +80,16 @@ impl RestoreArgs {
                 "{to} is there already: name a path that is free"
             )));
         }
-        let copied = copy(Path::new(kept), &self.to).and_then(|()| set(&about, &self.to));
-        copied.map_err(|error| {
+        copy(Path::new(kept), &self.to).map_err(|error| {
             CliError::usage(format!(
                 "cannot copy {kept} to {}: {error}; the conflict is still there",
+                self.to.display()
+            ))
+        })?;
+        set(&about, &self.to).map_err(|error| {
+            CliError::usage(format!(
+                "copied to {}, but not with all its attributes: {error}; the conflict is still there: 'drop' it once you have all \
+                 that 'show' tells of",
                 self.to.display()
             ))
         })?;

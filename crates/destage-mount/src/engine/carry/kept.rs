@@ -203,9 +203,10 @@ impl Carrier<'_> {
     }
 }
 
-/// Where what is kept of a change of names is, the same in every attempt.
+/// Where what is kept of a change of names is, the same in every attempt. The same group may have changed the file itself, which
+/// is kept by that.
 fn place_of(work: &NameWork) -> String {
-    format!("{}-{}", work.lsn.0, work.file.ino)
+    format!("{}-{}-name", work.lsn.0, work.file.ino)
 }
 
 fn hex(bytes: &[u8]) -> String {

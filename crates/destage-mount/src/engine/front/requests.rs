@@ -113,6 +113,7 @@ impl Front {
         match done.and_then(|done| self.check_room(&pending).map(|()| done)) {
             Err(Stop::Need(need)) => {
                 (pending.hints.asked, pending.hints.asked_at) = (self.tree.settled(), self.now);
+                pending.hints.since.get_or_insert(self.now);
                 Submitted::Needs(pending, need)
             }
             Err(Stop::Errno(errno)) => {
@@ -280,7 +281,8 @@ impl Front {
             None => {
                 // What was known when it came may not be so any more. If everybody who asks the origin began anew whenever another
                 // one has changed something, they would wait for as long as somebody writes at a limit.
-                let age = Span(self.now.0.saturating_sub(pending.hints.asked_at.0));
+                let since = pending.hints.since.unwrap_or_default();
+                let age = Span(self.now.0.saturating_sub(since.0));
                 if self.covers.is_some() || age > self.settings.names_fresh.max(HINTS_FRESH) {
                     pending.hints.outdate();
                 }
@@ -313,6 +315,7 @@ impl Front {
     fn retry(&mut self, access: Access, mut pending: Pending, need: Need) {
         self.release_units(access, &pending);
         (pending.hints.asked, pending.hints.asked_at) = (self.tree.settled(), self.now);
+        pending.hints.since.get_or_insert(self.now);
         self.out.retries.push((pending, need));
     }
 

@@ -170,7 +170,7 @@ fn what_is_new_here_outlives_an_attempt_at_a_name_that_others_have_taken() {
             2,
             "{case}"
         );
-        assert!(world.front.as_ref().unwrap().counted.conflicts >= 2, "{case}");
+        assert_eq!(world.front.as_ref().unwrap().counted.conflicts, 2, "{case}");
     }
 }
 

@@ -204,3 +204,26 @@ fn who_asks_the_origin_has_its_turn_at_a_limit() {
     // Each comes once more for what it asks the origin, when it begins or when its file has become clean, and nobody a third time.
     assert_eq!(world.front.as_ref().unwrap().counted.requests - before, 6);
 }
+
+/// A file is renamed here and changed; others have changed it, too, and have given its new name to another one. Of both it is said
+/// what this host has.
+#[test]
+fn a_conflict_of_a_name_says_nothing_over_that_of_its_file() {
+    let mut world = World::new(1, FrontControls::default());
+    let root = world.root();
+    let ino = make(&mut world, root, "file", Make::File);
+    assert!(world.drain());
+    world.sure(rename(root, "file", root, "moved"));
+    world.sure(Ask::SetAttr { ino, set: SetAttr { mode: Some(0o640), ..SetAttr::default() } });
+    let origin = world.origin.clone();
+    let (key, _) = origin.lookup(&origin.root(), b"file").unwrap();
+    origin.write(&key, 0, b"theirs").unwrap();
+    origin.make(&origin.root(), b"moved", &Make::File).unwrap();
+    assert!(world.drain());
+    let told = origin.told();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().any(|about| about.contains("\"mode\":416")), "{told:?}");
+    assert!(told.iter().any(|about| about.contains("\"names\"")), "{told:?}");
+    assert_eq!(origin.kept(), [b"theirs".to_vec()], "the file itself is kept by its name");
+    assert_eq!(world.front.as_ref().unwrap().counted.conflicts, 2);
+}
