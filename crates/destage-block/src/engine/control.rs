@@ -45,12 +45,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether a policy takes effect only once everything undecided is at the origin: one that writes through, and any after
-    /// one without order, which may have sent newer versions ahead.
+    /// Whether a policy takes effect only once everything undecided is at the origin: one that writes through, and any after one
+    /// with less order. That one may have sent a part of what the next one sends as a whole, or newer versions ahead.
     fn drains_before(&self, next: &Policy) -> bool {
         let current = self.core.policy();
-        let is_unordered = current.order == Order::Any && !current.waits_for_origin();
-        next.waits_for_origin() || (is_unordered && next.order != Order::Any)
+        let has_less = strictness(current.order) < strictness(next.order);
+        next.waits_for_origin() || (has_less && !current.waits_for_origin())
     }
 
     /// Puts the next policy in force if it may be.
@@ -90,6 +90,11 @@ impl Volume {
         self.thaw(now);
         self.resume(now);
         self.drain(now);
+    }
+
+    /// Whether nothing that is logged counts as durable any more: see [`Volume::lose_cache`].
+    pub(super) fn has_lost_log(&self) -> bool {
+        self.service.is_cache_lost() && !self.core.policy().waits_for_origin()
     }
 
     /// Ends a group: every state of the origin from here on either holds nothing newer than this point, or was at exactly
@@ -226,3 +231,13 @@ impl Volume {
 
 /// No request: their numbers begin at 1.
 const NOBODY: u32 = 0;
+
+/// How much order the origin's states have: more after a policy of a greater number.
+fn strictness(order: Order) -> u8 {
+    match order {
+        Order::Any => 0,
+        Order::Epoch => 1,
+        Order::Strict => 2,
+        Order::Unit { .. } | Order::Domain => 3,
+    }
+}

@@ -43,6 +43,9 @@ impl Volume {
 
     /// What a flush or a durable write waited for is durable.
     pub(super) fn durable(&mut self, asked: u32) {
+        if self.has_lost_log() {
+            return self.requests.finish(asked, Reply::Error(RequestError::Io));
+        }
         match self.requests.written_lsn(asked) {
             Some(lsn) => self.respond(asked, lsn, true),
             None => self.requests.answer(asked),

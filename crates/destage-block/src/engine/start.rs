@@ -58,6 +58,10 @@ impl Volume {
         let mut moved = false;
         while let Some(id) = self.fragments.next_write(self.shape.line_blocks_max) {
             moved = true;
+            if self.has_lost_log() {
+                self.abandon(id, RequestError::Io);
+                continue;
+            }
             let Some(fragment) = self.fragments.get(id) else { continue };
             if fragment.is_partial() {
                 let (asked, extent) = (fragment.asked, fragment.extent);

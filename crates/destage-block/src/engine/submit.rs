@@ -49,8 +49,7 @@ impl Volume {
             return Err(RequestError::Io);
         }
         // What goes to the origin first needs no cache.
-        let is_lost = self.service.is_cache_lost() && !self.core.policy().waits_for_origin();
-        if is_lost && (request.is_write() || request.is_flush()) {
+        if self.has_lost_log() && (request.is_write() || request.is_flush()) {
             return Err(RequestError::Io);
         }
         Ok(())

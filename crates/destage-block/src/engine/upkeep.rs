@@ -9,6 +9,7 @@ use super::{Volume, VolumeOptions};
 use crate::cache::index::ENTRY_BYTES;
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
 use destage_core::{Lsn, Span, Time};
+use destage_engine::Drive;
 use std::sync::Arc;
 
 /// What the bookkeeping knows.
@@ -169,9 +170,17 @@ impl Volume {
         self.upkeep.is_log_short = used > self.shape.log_bytes / 2;
     }
 
-    /// Whether writes may go to the origin past the log: only while no checkpoint lists a block that they make outdated.
+    /// Whether writes may go to the origin past the log: only while no checkpoint lists a block that they make outdated, and while
+    /// no start would send an older write of the log over them.
     pub(super) fn may_write_through(&self) -> bool {
-        self.upkeep.is_void() && self.upkeep.running.is_none_or(|running| running.is_void)
+        self.upkeep.is_void()
+            && self.upkeep.running.is_none_or(|running| running.is_void)
+            && self.is_marked()
+    }
+
+    /// Whether the cache device says that the origin has all of the log.
+    fn is_marked(&self) -> bool {
+        self.upkeep.marked() >= self.last()
     }
 
     fn checkpoint_due(&self) -> Option<Time> {
@@ -182,7 +191,9 @@ impl Volume {
         let at = if self.service.is_closing() && self.is_quiet_for_close() {
             (!upkeep.is_closed).then_some(self.now)
         } else if self.core.policy().waits_for_origin() {
-            (!upkeep.is_void()).then_some(self.now)
+            // With each checkpoint the cache device hears how far the origin is.
+            let is_to_be_marked = self.core.decided() == self.last() && !self.is_marked();
+            (!upkeep.is_void() || is_to_be_marked).then_some(self.now)
         } else {
             // A volume that is being closed may wait for room in the log, and gets it as at any other time.
             let by_time = upkeep.changed_since.filter(|_| !self.service.is_closing());

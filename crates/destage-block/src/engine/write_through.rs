@@ -34,9 +34,10 @@ impl WriteThrough {
         self.is_unflushed = true;
     }
 
-    /// A write has ended, at which the origin counted so many losses.
+    /// A write has ended, when which began the origin counted so many losses. Others that began later may have ended before, and a
+    /// flush that did not cover this one.
     pub(super) fn end(&mut self, losses: u64) {
-        self.losses.get_or_insert(losses);
+        self.losses = Some(self.losses.map_or(losses, |known| known.min(losses)));
     }
 
     /// Whether a durable write must flush the origin first. A flush under way may have begun too early for it.
@@ -99,6 +100,25 @@ mod tests {
         through.begin_flush(true);
         assert!(!through.end_flush(true, 0, false));
         assert!(through.is_unflushed());
+    }
+
+    #[test]
+    fn a_write_that_ends_after_a_loss_was_found_may_be_lost_as_well() {
+        let mut through = WriteThrough::new(false);
+        through.begin();
+        through.begin();
+        through.end(3);
+        through.begin_flush(true);
+        assert!(through.end_flush(true, 4, false), "the first one may be lost");
+        through.end(3);
+        through.begin_flush(false);
+        assert!(through.end_flush(true, 4, false), "so may the second one");
+        through.begin();
+        through.begin();
+        through.end(5);
+        through.end(4);
+        through.begin_flush(false);
+        assert!(through.end_flush(true, 5, false), "it began before the loss, and ended last");
     }
 
     #[test]

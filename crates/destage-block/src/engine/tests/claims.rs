@@ -224,6 +224,68 @@ fn a_policy_that_writes_through_waits_until_everything_is_at_the_origin() {
     assert_eq!(bench.volume.undecided(), 1, "back to writing back, at once");
 }
 
+/// What an earlier run left in the log comes to the origin after a start that writes through, and is not sent once more by the
+/// next start: a newer write may have gone past the log meanwhile, and been flushed.
+#[test]
+fn what_was_written_through_is_not_overwritten_by_what_the_log_still_has() {
+    for is_change in [false, true] {
+        let mut bench = Bench::new(lazy(Order::Any));
+        let through = Policy { acknowledge: Acknowledge::Origin, ..bench.choice.policy.clone() };
+        if is_change {
+            // It has written through before, so no checkpoint lists a block.
+            bench.volume.set_policy(bench.now, &through).unwrap();
+            bench.write(1, 0, &[9; BLOCK], true);
+            bench.run();
+            bench.volume.set_policy(bench.now, &bench.choice.policy.clone()).unwrap();
+        }
+        bench.write(2, 0, &[1; BLOCK], true);
+        bench.run();
+        if is_change {
+            bench.volume.set_policy(bench.now, &through).unwrap();
+        } else {
+            bench.choice.policy = through;
+            bench.reopen();
+        }
+        // The origin is slow: whatever else is due comes first.
+        bench.run_except(Some(JobKind::Destage));
+        bench.run();
+        assert_eq!(bench.volume.undecided(), 0);
+        bench.write(3, 0, &[2; BLOCK], true);
+        bench.run();
+        assert_eq!(bench.reply(3), Some(&Reply::Done));
+        assert!(bench.world.origin.bytes()[..BLOCK] == [2; BLOCK], "it went past the log");
+        bench.reopen();
+        bench.run();
+        assert!(bench.read(4, 0, BLOCK as u32) == [2; BLOCK], "changed: {is_change}");
+        assert!(bench.world.origin.bytes()[..BLOCK] == [2; BLOCK], "changed: {is_change}");
+    }
+}
+
+/// A batch of an epoch may be on its way in part: nothing is told of the change before the origin has all of it.
+#[test]
+fn a_policy_with_more_order_waits_until_everything_is_at_the_origin() {
+    let orders = [Order::Any, Order::Epoch, Order::Strict];
+    for (place, order) in orders.into_iter().enumerate() {
+        let mut choice = lazy(order);
+        choice.has_redo = true;
+        let mut bench = Bench::new(choice);
+        bench.write(1, 0, &[1; BLOCK], true);
+        bench.run();
+        let next = orders.into_iter().chain([Order::Domain]).skip(place + 1);
+        for order in next {
+            let stricter = Policy { order, ..bench.choice.policy.clone() };
+            bench.volume.set_policy(bench.now, &stricter).unwrap();
+            let mode = bench.volume.status().mode;
+            assert_eq!(mode, VolumeMode::ChangingPolicy, "{place}: {order:?}");
+            bench.run();
+            assert_eq!(bench.volume.undecided(), 0);
+            bench.volume.set_policy(bench.now, &bench.choice.policy.clone()).unwrap();
+            bench.write(2, 0, &[2; BLOCK], true);
+            bench.run();
+        }
+    }
+}
+
 #[test]
 fn a_frozen_volume_begins_no_write_until_it_is_thawed() {
     let mut bench = Bench::new(lazy(Order::Epoch));
