@@ -166,6 +166,16 @@ pub(super) fn check_new(
 ) -> Result<(), ServeError> {
     let Some(owner) = owner.filter(|owner| !came_to_nothing(owner)) else { return Ok(()) };
     check_forgotten(settings, describe, owner)?;
+    if owner.released && !settings.adopt && !settings.take_over {
+        return Err(ServeError::new(
+            exit::JOURNAL_UNUSABLE,
+            format!(
+                "no server holds anything of the log that {describe} was used with (journal {}). It ended in order, with \
+                 everything destaged: pass --adopt to begin another one; no write will be lost",
+                owner.journal
+            ),
+        ));
+    }
     check_left(settings, describe, owner)
 }
 

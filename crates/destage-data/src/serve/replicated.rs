@@ -36,6 +36,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long it waits before it says that it does.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
+/// So often another process may have claimed the origin from an owner of the log before it ends.
+const OUTRUN_MAX: u32 = 5;
+
 /// How often it looks whether it still owns the log.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 
@@ -124,8 +127,17 @@ pub(super) fn open(
         match said.stage {
             Stage::Open => break,
             Stage::Refused(refusal) => return Err(refused(&refusal, replicas)),
-            _ if said.is_blank && founding.is_allowed(settings, replicas)? => log.found(),
-            _ if said.is_blank => std::thread::sleep(LOOK_AGAIN),
+            _ if said.is_blank => match founding.is_allowed(settings, replicas) {
+                Ok(true) => log.found(),
+                Ok(false) => std::thread::sleep(LOOK_AGAIN),
+                Err(error) => {
+                    // Another process may have begun one while the origin was looked at, and told it so.
+                    std::thread::sleep(LOOK_AGAIN);
+                    if log.said().is_blank {
+                        return Err(error);
+                    }
+                }
+            },
             _ => {}
         }
         if replicas.standby {
@@ -180,7 +192,8 @@ pub(super) fn open(
 }
 
 /// Starts behind the log. A standby that has taken it over tries again while the origin cannot be claimed: the former owner may
-/// have been stopped in the middle of a transaction, whose locks the origin holds for a while.
+/// have been stopped in the middle of a transaction, whose locks the origin holds for a while, and somebody else who had taken
+/// the log over before may have waited for them as well.
 ///
 /// # Errors
 /// As any start.
@@ -189,9 +202,16 @@ pub(super) fn start(
     log: Option<Arc<Replicas>>,
 ) -> Result<Started, ServeError> {
     let is_standby = settings.replicas.as_ref().is_some_and(|replicas| replicas.standby);
+    let mut outrun = 0;
     loop {
         let error = match start::start(settings, log.clone()) {
             Err(error) if is_standby && error.exit_code() == exit::ORIGIN_UNREACHABLE => error,
+            Err(error)
+                if is_standby && error.exit_code() == exit::FENCED && outrun < OUTRUN_MAX =>
+            {
+                outrun += 1;
+                error
+            }
             result => return result,
         };
         let is_owned = log.as_ref().is_some_and(|log| !is_lost(&log.said()));
@@ -373,15 +393,7 @@ fn both(
     let (journal, recovery) = open_journal_on(settings, disk.clone(), options.clone())?;
     let uuid = options.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string());
     if Some(journal.uuid()) != uuid.as_deref() {
-        return Err(ServeError::new(
-            exit::JOURNAL_UNUSABLE,
-            format!(
-                "the journal in {} was kept without these servers, or they have forgotten the log: it holds writes that their log \
-                 lacks or does not know. Start with --journal-alone and without --replicas once and let it drain, then use an empty \
-                 --data folder and --adopt",
-                settings.data.display()
-            ),
-        ));
+        return Err(kept_without(settings));
     }
     if says_the_same(&journal, entries)? {
         alone::set_behind(settings, false)?;
@@ -403,6 +415,18 @@ fn both(
          is set aside"
     );
     fill(Arc::new(DirDisk::open(place)?))
+}
+
+fn kept_without(settings: &Settings) -> ServeError {
+    ServeError::new(
+        exit::JOURNAL_UNUSABLE,
+        format!(
+            "the journal in {} was kept without these servers, or they have forgotten the log: it holds writes that their log \
+             lacks or does not know. Start with --journal-alone and without --replicas once and let it drain, then use an empty \
+             --data folder and --adopt",
+            settings.data.display()
+        ),
+    )
 }
 
 fn is_lost(said: &Said) -> bool {
@@ -440,9 +464,9 @@ impl Replicated {
             if is_lost(&said) {
                 return Err(lost(&said));
             }
-            if let Some(replicas) =
-                settings.replicas.as_ref().filter(|_| began.elapsed() > PATIENCE)
-            {
+            // A standby waits for its servers for as long as it takes.
+            let is_over = |it: &&ReplicaSettings| !it.standby && began.elapsed() > PATIENCE;
+            if let Some(replicas) = settings.replicas.as_ref().filter(is_over) {
                 return Err(too_few(&self.log, replicas));
             }
         }

@@ -58,12 +58,14 @@ impl Owner {
         })
     }
 
-    /// Those who have not shown themselves on their connection.
+    /// Those who have not shown themselves on their connection, and all of those of an owner that may be deposed: while it has the
+    /// servers changed it sends nothing else by which it would hear of that.
     fn look_around_unpromised(&mut self) {
         let (now, every) = (self.now, self.settings.renew_every);
         let due = self.addresses_where(|peer| {
             let is_late = peer.asked_at.is_none_or(|at| peer.view.is_none() || at + every <= now);
-            peer.is_idle() && !peer.has_promised && !self.is_quiet(peer) && is_late
+            let is_asked = if peer.has_promised { self.was_open } else { !self.is_quiet(peer) };
+            peer.is_idle() && is_asked && is_late
         });
         for address in due {
             self.send(&address, Request::Look, Sent::Look);

@@ -206,7 +206,9 @@ fn what_is_about_other_servers_needs_them_wherever_they_are_named() {
     // Nothing is kept where there is no journal on the disk, and whoever asks for it is told.
     let error = settings(named, &["--retain", "1h"]).err().expect("there is no journal here");
     assert!(error.contains("--retain") && error.contains("--journal both"), "{error}");
-    for line in [&["--retain", "0"][..], &["--retain", "1h", "--journal", "both"]] {
+    for line in
+        [&["--retain", "0"][..], &["--retain", "1h", "--journal", "both"], &["--retain", "2h"]]
+    {
         assert!(settings(named, line).unwrap().replicas.is_some(), "{line:?}");
     }
     let error = settings(named, &["--journal-alone"]).err().expect("there are servers");

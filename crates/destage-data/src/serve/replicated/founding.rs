@@ -2,9 +2,9 @@
 //! whose the new one's records are.
 
 use super::super::{ServeError, identity, start};
-use super::{LOOK_AGAIN, PATIENCE, is_lost, lost, too_few};
+use super::{LOOK_AGAIN, PATIENCE, SEGMENT, is_lost, kept_without, lost, too_few};
 use crate::origins::{self, Owner};
-use crate::settings::{ReplicaSettings, Settings};
+use crate::settings::{JournalKind, ReplicaSettings, Settings};
 use destage_journal::Parcel;
 use destage_replicas_redis::{Replicas, Said};
 use destage_runtime::exit;
@@ -33,6 +33,10 @@ impl Founding {
     ) -> Result<bool, ServeError> {
         if self.looked_at.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(false);
+        }
+        start::create_folder(settings)?;
+        if replicas.journal == JournalKind::Both && has_journal(settings)? {
+            return Err(kept_without(settings));
         }
         let looked = look(settings);
         self.looked_at = Some(Instant::now());
@@ -63,8 +67,19 @@ impl Founding {
     }
 }
 
+/// Whether there is a journal on the disk here: it is not that of a log that is only begun.
+fn has_journal(settings: &Settings) -> Result<bool, ServeError> {
+    match std::fs::read_dir(settings.data.join("journal")) {
+        Ok(entries) => {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            Ok(names.into_iter().any(|name| name.to_string_lossy().starts_with(SEGMENT)))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(ServeError::internal(&error)),
+    }
+}
+
 fn look(settings: &Settings) -> Result<(String, Option<Owner>), ServeError> {
-    start::create_folder(settings)?;
     let (url, _) = start::origin_url(settings)?;
     let origin = origins::open(&url, settings.origin_timeout, &settings.tables)?;
     let owner = origin.writer()?.owner()?;

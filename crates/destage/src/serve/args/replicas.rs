@@ -5,6 +5,9 @@ use crate::error::CliError;
 use destage_core::Span;
 use destage_data::settings::{JournalKind, Places, ReplicaSettings};
 
+/// So long the tokens of `DESTAGE ONCE` are kept at the least.
+const TOKENS_MIN: Span = Span::from_secs(3_600);
+
 impl ServeArgs {
     /// A flag that counts with servers for the log only, and says something. The settings file may name the servers, so only
     /// what both come to can be looked at.
@@ -50,11 +53,12 @@ impl ServeArgs {
             (true, None | Some(JournalWord::Replicas)) => JournalKind::Replicas,
             (true, Some(JournalWord::Both)) => JournalKind::Both,
         };
-        let is_kept = self.retain.span() != Span::ZERO && self.retain.to_string() != RETAIN;
-        if journal == JournalKind::Replicas && is_kept {
+        let retain = self.retain.span();
+        let is_given = retain != Span::ZERO && self.retain.to_string() != RETAIN;
+        if journal == JournalKind::Replicas && is_given && retain <= TOKENS_MIN {
             return Err(CliError::usage(
-                "--retain keeps destaged writes in a journal on this host's disk, and with --replicas there is none: leave it out, or \
-                 choose --journal both",
+                "--retain keeps destaged writes in a journal on this host's disk, and with --replicas there is none. Leave it out, \
+                 choose --journal both, or name more than 1h: so long the tokens of DESTAGE ONCE are kept",
             ));
         }
         let places =
