@@ -5,7 +5,7 @@ mod founding;
 mod report;
 
 use self::entries::{Entries, of_parcel, says_the_same};
-use self::founding::{Founding, begin};
+use self::founding::{Founding, begin, kept_without};
 use super::standby::Standby;
 use super::start::{self, Started, journal_options, open_journal_on};
 use super::{Door, Event, Outbox, ServeError, alone};
@@ -127,17 +127,7 @@ pub(super) fn open(
         match said.stage {
             Stage::Open => break,
             Stage::Refused(refusal) => return Err(refused(&refusal, replicas)),
-            _ if said.is_blank => match founding.is_allowed(settings, replicas) {
-                Ok(true) => log.found(),
-                Ok(false) => std::thread::sleep(LOOK_AGAIN),
-                Err(error) => {
-                    // Another process may have begun one while the origin was looked at, and told it so.
-                    std::thread::sleep(LOOK_AGAIN);
-                    if log.said().is_blank {
-                        return Err(error);
-                    }
-                }
-            },
+            _ if said.is_blank => founding.go_on(settings, replicas, &log)?,
             _ => {}
         }
         if replicas.standby {
@@ -415,18 +405,6 @@ fn both(
          is set aside"
     );
     fill(Arc::new(DirDisk::open(place)?))
-}
-
-fn kept_without(settings: &Settings) -> ServeError {
-    ServeError::new(
-        exit::JOURNAL_UNUSABLE,
-        format!(
-            "the journal in {} was kept without these servers, or they have forgotten the log: it holds writes that their log \
-             lacks or does not know. Start with --journal-alone and without --replicas once and let it drain, then use an empty \
-             --data folder and --adopt",
-            settings.data.display()
-        ),
-    )
 }
 
 fn is_lost(said: &Said) -> bool {

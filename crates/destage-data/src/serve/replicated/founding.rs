@@ -2,7 +2,7 @@
 //! whose the new one's records are.
 
 use super::super::{ServeError, identity, start};
-use super::{LOOK_AGAIN, PATIENCE, SEGMENT, is_lost, kept_without, lost, too_few};
+use super::{LOOK_AGAIN, PATIENCE, SEGMENT, is_lost, lost, too_few};
 use crate::origins::{self, Owner};
 use crate::settings::{JournalKind, ReplicaSettings, Settings};
 use destage_journal::Parcel;
@@ -21,12 +21,36 @@ pub(super) struct Founding {
 }
 
 impl Founding {
+    /// Begins a log, if it may, or waits for a while.
+    ///
+    /// # Errors
+    /// It may not be begun.
+    pub(super) fn go_on(
+        &mut self,
+        settings: &Settings,
+        replicas: &ReplicaSettings,
+        log: &Replicas,
+    ) -> Result<(), ServeError> {
+        match self.is_allowed(settings, replicas) {
+            Ok(true) => log.found(),
+            Ok(false) => std::thread::sleep(LOOK_AGAIN),
+            Err(error) => {
+                // Another process may have begun one while the origin was looked at, and told it so.
+                std::thread::sleep(LOOK_AGAIN);
+                if log.said().is_blank {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a log may be begun. A standby waits while the owner of a forgotten log shows itself at the origin: that one brings
     /// what it has acknowledged there, and would be deposed by a new log.
     ///
     /// # Errors
     /// The origin knows of another log, or cannot be asked.
-    pub(super) fn is_allowed(
+    fn is_allowed(
         &mut self,
         settings: &Settings,
         replicas: &ReplicaSettings,
@@ -65,6 +89,19 @@ impl Founding {
         }
         Ok(false)
     }
+}
+
+/// The journal on the disk here is of a log that the servers do not hold.
+pub(super) fn kept_without(settings: &Settings) -> ServeError {
+    ServeError::new(
+        exit::JOURNAL_UNUSABLE,
+        format!(
+            "the journal in {} was kept without these servers, or they have forgotten the log: it holds writes that their log \
+             lacks or does not know. Start with --journal-alone and without --replicas once and let it drain, then use an empty \
+             --data folder and --adopt",
+            settings.data.display()
+        ),
+    )
 }
 
 /// Whether there is a journal on the disk here: it is not that of a log that is only begun.
