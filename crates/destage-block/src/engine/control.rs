@@ -34,7 +34,7 @@ impl Volume {
     pub fn check_change(&self, policy: &Policy) -> Result<(), &'static str> {
         let policy = fit(policy, &self.shape, self.slots.index().slots());
         check_policy(&policy, &self.shape)?;
-        if self.service.is_cache_lost() && !policy.waits_for_origin() {
+        if self.service.has_lost_log(&policy) {
             return Err("the cache's file is not what it was: only write-through needs no cache");
         }
         if self.drains_before(&policy) && self.core.status().paused && self.undecided() > 0 {
@@ -90,11 +90,6 @@ impl Volume {
         self.thaw(now);
         self.resume(now);
         self.drain(now);
-    }
-
-    /// Whether nothing that is logged counts as durable any more: see [`Volume::lose_cache`].
-    pub(super) fn has_lost_log(&self) -> bool {
-        self.service.is_cache_lost() && !self.core.policy().waits_for_origin()
     }
 
     /// Ends a group: every state of the origin from here on either holds nothing newer than this point, or was at exactly

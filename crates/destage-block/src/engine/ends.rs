@@ -43,7 +43,7 @@ impl Volume {
 
     /// What a flush or a durable write waited for is durable.
     pub(super) fn durable(&mut self, asked: u32) {
-        if self.has_lost_log() {
+        if self.service.has_lost_log(self.core.policy()) {
             return self.requests.finish(asked, Reply::Error(RequestError::Io));
         }
         match self.requests.written_lsn(asked) {

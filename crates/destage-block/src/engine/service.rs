@@ -48,6 +48,11 @@ impl Service {
         self.is_cache_lost = true;
     }
 
+    /// Whether nothing that is logged counts as durable any more. What goes to the origin first needs no cache.
+    pub(super) fn has_lost_log(&self, policy: &Policy) -> bool {
+        self.is_cache_lost() && !policy.waits_for_origin()
+    }
+
     pub(super) fn is_cache_lost(&self) -> bool {
         self.is_cache_lost
     }

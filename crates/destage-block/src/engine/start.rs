@@ -58,7 +58,7 @@ impl Volume {
         let mut moved = false;
         while let Some(id) = self.fragments.next_write(self.shape.line_blocks_max) {
             moved = true;
-            if self.has_lost_log() {
+            if self.service.has_lost_log(self.core.policy()) {
                 self.abandon(id, RequestError::Io);
                 continue;
             }

@@ -48,8 +48,9 @@ impl Volume {
         if self.service.is_stopped() && !is_look {
             return Err(RequestError::Io);
         }
-        // What goes to the origin first needs no cache.
-        if self.has_lost_log() && (request.is_write() || request.is_flush()) {
+        if self.service.has_lost_log(self.core.policy())
+            && (request.is_write() || request.is_flush())
+        {
             return Err(RequestError::Io);
         }
         Ok(())
