@@ -259,6 +259,7 @@ impl Volume {
                 units.push(self.handle_for(lba)?);
             }
         }
+        self.upkeep.logged(lsn, kind);
         if kind == GroupKind::Mark {
             self.batches.cut_after(lsn);
         }

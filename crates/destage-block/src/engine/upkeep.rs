@@ -7,9 +7,9 @@
 use super::job::{Checkpointed, Work as JobWork};
 use super::{Volume, VolumeOptions};
 use crate::cache::index::ENTRY_BYTES;
+use crate::cache::record::GroupKind;
 use crate::cache::{CacheDevice, CacheError, CheckpointWriter};
 use destage_core::{Lsn, Span, Time};
-use destage_engine::Drive;
 use std::sync::Arc;
 
 /// What the bookkeeping knows.
@@ -31,6 +31,8 @@ pub(super) struct Upkeep {
     failures: u64,
     /// How many there were when the volume began to close.
     failures_before_close: u64,
+    /// The newest group with blocks.
+    logged: Lsn,
     /// Groups up to here are needed by nobody.
     pub(super) forgotten: Lsn,
     reclaimed: Lsn,
@@ -70,6 +72,7 @@ impl Upkeep {
             not_before: Time::ZERO,
             failures: 0,
             failures_before_close: 0,
+            logged: Lsn::ZERO,
             forgotten: Lsn::ZERO,
             reclaimed: Lsn::ZERO,
             checkpoint_every: options.checkpoint_every,
@@ -82,6 +85,13 @@ impl Upkeep {
     /// Whether neither area's checkpoint lists a block: if the newest one is damaged, a start uses the other.
     fn is_void(&self) -> bool {
         self.voids >= CHECKPOINT_AREAS
+    }
+
+    /// A group is in the log, or was found there. A mark has no blocks: sent once more, it changes nothing.
+    pub(super) fn logged(&mut self, lsn: Lsn, kind: GroupKind) {
+        if kind != GroupKind::Mark {
+            self.logged = lsn;
+        }
     }
 
     /// Groups up to here are needed by nobody.
@@ -178,9 +188,9 @@ impl Volume {
             && self.is_marked()
     }
 
-    /// Whether the cache device says that the origin has all of the log.
+    /// Whether the cache device says that the origin has all blocks of the log.
     fn is_marked(&self) -> bool {
-        self.upkeep.marked() >= self.last()
+        self.upkeep.marked() >= self.upkeep.logged
     }
 
     fn checkpoint_due(&self) -> Option<Time> {
@@ -192,7 +202,7 @@ impl Volume {
             (!upkeep.is_closed).then_some(self.now)
         } else if self.core.policy().waits_for_origin() {
             // With each checkpoint the cache device hears how far the origin is.
-            let is_to_be_marked = self.core.decided() == self.last() && !self.is_marked();
+            let is_to_be_marked = self.core.decided() >= upkeep.logged && !self.is_marked();
             (!upkeep.is_void() || is_to_be_marked).then_some(self.now)
         } else {
             // A volume that is being closed may wait for room in the log, and gets it as at any other time.

@@ -67,6 +67,7 @@ impl Volume {
     pub(super) fn log(&mut self, group: NewGroup, access: Access) -> Lsn {
         let NewGroup { kind, extents, units, data, continues, passes_by } = group;
         let lsn = self.core.next_lsn();
+        self.upkeep.logged(lsn, kind);
         let header = GroupHeader { kind, level: self.core.level(), extents, continues };
         let bytes = group_bytes(kind, header.blocks());
         let mut payload = std::mem::take(&mut self.log.payload);

@@ -249,11 +249,17 @@ impl Tree {
         let upto = |lsn| self.log.iter().take_while(move |(at, _)| *at <= lsn);
         let mut absorbed: Lives = upto(due).filter_map(life).collect();
         let is_dir = |life: &Life| self.node(life.ino).is_some_and(|node| node.kind == Kind::Dir);
-        let Some(end) = absorbed.iter().filter(is_dir).map(|life| life.to).max() else {
+        // Whatever was in these came and went before they did, but for directories that were moved elsewhere.
+        let mut end = due;
+        while let Some(last) = absorbed.iter().filter(is_dir).map(|life| life.to).max()
+            && last > end
+        {
+            end = last;
+            absorbed.extend(upto(end).filter_map(life));
+        }
+        if !absorbed.iter().any(|life| is_dir(&life)) {
             return absorbed;
-        };
-        // Whatever was in these came and went before they did.
-        absorbed.extend(upto(end).filter_map(life));
+        }
         let mut has_passed = true;
         while has_passed {
             has_passed = false;

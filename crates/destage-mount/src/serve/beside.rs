@@ -68,13 +68,14 @@ pub(super) fn forget_each(
 ) -> io::Result<Receiver<Infallible>> {
     let (tries, end) = bounded(0);
     thread::Builder::new().name("pages".into()).spawn(move || {
-        let deadline = Instant::now() + WAIT_FOR_PAGES;
+        let (deadline, threads) = (Instant::now() + WAIT_FOR_PAGES, Arc::new(()));
         for ino in files {
             let (done, is_done) = bounded(1);
             let work = {
-                let forget = forget.clone();
+                let (forget, thread) = (forget.clone(), threads.clone());
                 move || {
                     forget(ino);
+                    drop(thread);
                     let _ = done.send(());
                 }
             };
@@ -84,7 +85,9 @@ pub(super) fn forget_each(
                 thread::sleep(WAIT_FOR_THREAD);
             }
             // Else as soon as it can.
-            let _ = is_done.recv_deadline(deadline.max(Instant::now() + WAIT_FOR_ONE));
+            let is_many = Arc::strong_count(&threads) > THREADS_MAX;
+            let least = if is_many { WAIT_FOR_PAGES } else { WAIT_FOR_ONE };
+            let _ = is_done.recv_deadline(deadline.max(Instant::now() + least));
         }
         drop(tries);
     })?;
@@ -140,6 +143,8 @@ const SPACE_EVERY: Duration = Duration::from_secs(1);
 const WAIT_FOR_PAGES: Duration = Duration::from_millis(100);
 /// The same of one file, once others have taken so long.
 const WAIT_FOR_ONE: Duration = Duration::from_millis(1);
+/// Unless so many of them are waited for already.
+const THREADS_MAX: usize = 64;
 /// How long the system gets to have a thread again.
 const WAIT_FOR_THREAD: Duration = Duration::from_millis(5);
 

@@ -261,6 +261,24 @@ fn what_was_written_through_is_not_overwritten_by_what_the_log_still_has() {
     }
 }
 
+/// A mark is in the log while writes go past it. They need not wait until it is decided, which may take until destaging goes on.
+#[test]
+fn a_mark_holds_up_no_write_that_goes_through() {
+    let mut bench = Bench::new(lazy(Order::Any));
+    bench.choice.policy.acknowledge = Acknowledge::Origin;
+    bench.reopen();
+    bench.write(1, 0, &[1; BLOCK], true);
+    bench.run();
+    bench.volume.pause(bench.now);
+    bench.volume.mark(bench.now);
+    bench.volume.freeze(bench.now, 2);
+    bench.run();
+    bench.volume.thaw(bench.now);
+    bench.write(3, 0, &[2; BLOCK], true);
+    bench.run();
+    assert_eq!(bench.reply(3), Some(&Reply::Done));
+}
+
 /// A batch of an epoch may be on its way in part: nothing is told of the change before the origin has all of it.
 #[test]
 fn a_policy_with_more_order_waits_until_everything_is_at_the_origin() {

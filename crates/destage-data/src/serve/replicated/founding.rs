@@ -59,14 +59,13 @@ impl Founding {
             return Ok(false);
         }
         start::create_folder(settings)?;
-        if replicas.journal == JournalKind::Both && has_journal(settings)? {
-            return Err(kept_without(settings));
-        }
+        let has_journal = replicas.journal == JournalKind::Both && has_journal(settings)?;
         let looked = look(settings);
         self.looked_at = Some(Instant::now());
         let (error, may_change) = match looked {
             Ok((describe, owner)) => {
-                match identity::check_new(settings, &describe, owner.as_ref()) {
+                let checked = identity::check_new(settings, &describe, owner.as_ref());
+                match if has_journal { Err(kept_without(settings)) } else { checked } {
                     Ok(()) => {
                         // Once it has been begun, there is one.
                         self.looked_at = None;
