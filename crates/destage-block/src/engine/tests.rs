@@ -4,6 +4,7 @@
 
 mod ahead;
 mod bench;
+mod changes;
 mod choice;
 mod claims;
 mod client;
