@@ -60,22 +60,46 @@ pub(super) const SIZE: &str = "2 processors, 1 GiB";
 /// What a slow disk moves in a second, beside its limit of requests.
 pub(super) const SLOW_MIB: u64 = 100;
 
+/// How often a guest is started that ends before it is up.
+const BOOTS_MAX: u32 = 3;
+
 /// A guest that runs; it is ended when this is dropped.
 pub(super) struct Guest {
     qemu: Child,
     lines: Receiver<String>,
     until: Instant,
+    /// Where qemu complains.
+    log: PathBuf,
     /// The last lines, for those who ask why it ended.
     last: Vec<String>,
 }
 
 impl Guest {
+    /// Starts it, and waits until it is up. A guest that ends before is started again: under emulation a kernel may find that
+    /// its timers do not tick as they must, and give up.
+    ///
     /// # Errors
     ///
-    /// qemu cannot be started.
-    pub(super) fn start(machine: &Machine<'_>, log: &Path) -> Result<Self> {
-        let mut qemu = Command::new("qemu-system-x86_64")
-            .args(arguments(machine))
+    /// qemu cannot be started, or the guest does not come up.
+    pub(super) fn boot(machine: &Machine<'_>, log: &Path) -> Result<Self> {
+        let mut attempt = 1;
+        loop {
+            let mut qemu = Command::new("qemu-system-x86_64");
+            let mut guest = Self::start(qemu.args(arguments(machine)), machine.most, log)?;
+            match guest.next() {
+                Ok(line) => {
+                    eprintln!("the guest: {line}");
+                    return Ok(guest);
+                }
+                Err(error) if attempt == BOOTS_MAX => return Err(error),
+                Err(error) => eprintln!("the guest is started again: {error}"),
+            }
+            attempt += 1;
+        }
+    }
+
+    fn start(qemu: &mut Command, most: Duration, log: &Path) -> Result<Self> {
+        let mut qemu = qemu
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(log)?)
@@ -91,21 +115,24 @@ impl Guest {
                 sender.send(line).is_ok()
             });
         });
-        let until = Instant::now() + machine.most;
-        Ok(Self { qemu, lines, until, last: Vec::new() })
+        let (until, log) = (Instant::now() + most, log.to_owned());
+        Ok(Self { qemu, lines, until, log, last: Vec::new() })
     }
 
-    /// The words of the next line that is meant for us; `None` at the end.
+    /// The words of the next line that is meant for us.
     ///
     /// # Errors
     ///
-    /// The guest says that it failed, or takes too long.
-    pub(super) fn next(&mut self) -> Result<Option<String>> {
+    /// The guest says that it failed, has ended, or takes too long.
+    pub(super) fn next(&mut self) -> Result<String> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             let line = match self.lines.recv_timeout(left) {
                 Ok(line) => line,
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let ended = self.qemu.wait()?;
+                    return Err(format!("the guest ended, {ended}; {}", self.said()).into());
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(format!("the guest takes too long; {}", self.said()).into());
                 }
@@ -121,7 +148,7 @@ impl Guest {
                 }
                 return Err(format!("the guest: {}", self.said()).into());
             }
-            return Ok(Some(words.to_owned()));
+            return Ok(words.to_owned());
         }
     }
 
@@ -136,10 +163,11 @@ impl Guest {
         Ok(())
     }
 
-    /// The last lines.
-    pub(super) fn said(&self) -> String {
+    /// The last lines, and what qemu had to say.
+    fn said(&self) -> String {
         let from = self.last.len().saturating_sub(40);
-        self.last[from..].join("\n")
+        let of_qemu = std::fs::read_to_string(&self.log).unwrap_or_default();
+        format!("it said: {}\nqemu said: {of_qemu}", self.last[from..].join("\n"))
     }
 }
 
@@ -168,7 +196,11 @@ fn arguments(machine: &Machine<'_>) -> Vec<String> {
     let mut add = |name: &str, value: String| all.extend([name.to_owned(), value]);
     add("-kernel", machine.kernel.display().to_string());
     add("-initrd", machine.initrd.display().to_string());
-    add("-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on".to_owned());
+    add(
+        "-append",
+        "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off random.trust_cpu=on"
+            .to_owned(),
+    );
     let mut groups: Vec<usize> = machine.disks.iter().filter_map(|disk| disk.slow).collect();
     groups.dedup();
     for group in groups {
@@ -212,6 +244,20 @@ mod tests {
             true
         });
         assert_eq!(said, ["boot", "@ready 6.1", "rest"]);
+    }
+
+    #[test]
+    fn a_guest_that_ends_is_no_guest_that_is_done() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = "echo boot; echo '@ready 6.1'; echo 'Kernel panic'; echo no disk >&2; exit 3";
+        let mut qemu = Command::new("sh");
+        let (most, log) = (Duration::from_secs(60), folder.path().join("guest.log"));
+        let mut guest = Guest::start(qemu.args(["-c", script]), most, &log).expect("it starts");
+        assert_eq!(guest.next().expect("a line"), "ready 6.1");
+        let error = guest.next().expect_err("it has ended").to_string();
+        for part in ["exit status: 3", "Kernel panic", "no disk"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]
