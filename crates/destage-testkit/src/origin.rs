@@ -140,6 +140,9 @@ pub struct Origin {
     pub fates: BTreeMap<u64, Fate>,
     /// What groups changed besides, by cascades.
     pub implied: BTreeMap<u64, Vec<Change>>,
+    /// Of a batch of one domain that it rejects, it keeps what is in front of the group that it does not take, as an origin does
+    /// that applies a batch in several transactions.
+    pub lands_in_part: bool,
 }
 
 impl Origin {
@@ -171,7 +174,8 @@ impl Origin {
         Ok(epoch)
     }
 
-    /// Applies the groups in order and moves the watermarks, or does nothing. True if they had landed before.
+    /// Applies the groups in order and moves the watermarks, or does nothing but what [`Self::lands_in_part`] says. True if they
+    /// had landed before.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -181,20 +185,42 @@ impl Origin {
         marks: &[Mark],
         groups: &[ModelGroup],
     ) -> Result<bool, Refusal> {
-        if self.has_landed(claim, marks)? {
+        let (mut marks, mut groups) = (marks.to_vec(), groups);
+        if let [mark] = &mut marks[..]
+            && let at = self.at(mark.domain)
+            && at < mark.upto
+            && let Some(landed) = groups.iter().position(|group| group.lsn == at)
+            && !claim.unsafe_no_watermark
+        {
+            (mark.expected, groups) = (at, &groups[landed + 1..]);
+        }
+        if self.has_landed(claim, &marks)? {
             return Ok(true);
         }
         let before = self.rows.clone();
-        for group in groups {
+        for (index, group) in groups.iter().enumerate() {
             if let Err(reason) = self.apply_group(group) {
                 self.rows = before;
                 self.implied.retain(|lsn, _| groups.iter().all(|group| group.lsn != *lsn));
+                if let ([mark], true) = (&marks[..], self.lands_in_part) {
+                    self.land(&groups[..index], *mark);
+                }
                 return Err(Refusal::Rejected(format!("group {}: {reason}", group.lsn)));
             }
         }
-        self.reach(marks);
+        self.reach(&marks);
         self.fates.extend(groups.iter().map(|group| (group.lsn, Fate::Applied)));
         Ok(false)
+    }
+
+    /// The first groups of a batch that is rejected land all the same.
+    fn land(&mut self, groups: &[ModelGroup], mark: Mark) {
+        let Some(last) = groups.last() else { return };
+        for group in groups {
+            self.apply_group(group).expect("it was applied a moment ago");
+        }
+        self.reach(&[Mark { upto: last.lsn, ..mark }]);
+        self.fates.extend(groups.iter().map(|group| (group.lsn, Fate::Applied)));
     }
 
     /// Moves the watermarks past one group and keeps `parked`. True if that had happened before.

@@ -3,8 +3,9 @@
 //! # Why a failed batch is repeated as it was
 //!
 //! After a lost answer nobody knows whether the batch has landed. The origin can tell, because its watermark stands either in
-//! front of the batch or at its end. It could not tell of a batch that was cut in another way. A *rejected* batch did not land,
-//! so that one is cut: halves are tried until the group is alone that the origin does not take.
+//! front of the batch or at its end. It could not tell of a batch that was cut in another way. A *rejected* batch is cut: halves
+//! are tried until the group is alone that the origin does not take. Groups in front of that one may have landed, which the
+//! origin finds when they come again. So they must come again, and not be parked for what was decided since.
 
 use super::queue::{Domain, Isolate, Parking, Repeat};
 use super::spanning::Spanning;
@@ -361,6 +362,7 @@ impl Core {
         for &lsn in &batch.lsns {
             let group = self.groups.get_mut(lsn).expect("groups in flight are undecided");
             group.state = State::Queued;
+            self.forget_other_domains(lsn, batch.domain);
         }
         self.free_units(&batch.lsns);
         let last = *batch.lsns.last().expect("batches hold groups");

@@ -145,6 +145,34 @@ fn in_another_domain_what_is_parked_counts_and_what_is_undecided_is_not_waited_f
     }
 }
 
+/// A rejected batch may have landed in part. What has landed must not be parked for what another domain decides meanwhile.
+#[test]
+fn what_has_been_sent_is_sent_again_whatever_another_domain_has_parked_since() {
+    let mut pair = Pair::new(policy());
+    pair.send(Input::Pause);
+    pair.write_to(0, 1, &[0], Ack::Policy);
+    pair.write_to(1, 2, &[1], Ack::Policy);
+    builds_on(&mut pair, 2, &[1]);
+    pair.write_to(1, 3, &[2], Ack::Policy);
+    builds_on(&mut pair, 3, &[2]);
+    pair.write_to(1, 4, &[3], Ack::Policy);
+    pair.synced(4);
+    let (first, other) = (destage(0), DomainId(1));
+    let second = Effect::Destage { batch: BatchId(1), domain: other };
+    assert_eq!(pair.send(Input::Resume), [first, second]);
+    assert_eq!(pair.core.batch(BatchId(1)), [Lsn(2), Lsn(3), Lsn(4)]);
+    // The first domain's group is parked while the other's batch is narrowed down: group 2 has landed, for all that is known.
+    pair.destage_failed(0, Fault::Rejected);
+    pair.parked(1);
+    let effects = pair.destage_failed(1, Fault::Rejected);
+    assert_eq!(effects, [Effect::Destage { batch: BatchId(2), domain: other }]);
+    assert_eq!(pair.core.batch(BatchId(2)), [Lsn(2)]);
+    // In its own domain order says what has landed: what builds on a rejected group is parked behind it.
+    let park = |lsn, depends_on| Effect::Park { lsn, domain: other, depends_on, keep: true };
+    assert_eq!(pair.destage_failed(2, Fault::Rejected), [park(Lsn(2), None)]);
+    assert!(pair.parked(2).contains(&park(Lsn(3), Some(Lsn(2)))));
+}
+
 #[test]
 fn a_client_that_waits_for_the_origin_is_told_what_its_write_builds_on() {
     let (mut pair, _) = built(policy(), &[(&[0], &[])]);

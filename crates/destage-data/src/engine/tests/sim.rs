@@ -167,6 +167,7 @@ impl Sim {
         let mut origin =
             Origin::new(if options.cascades { shop::model_with_cascades() } else { shop::model() });
         origin.rows = shop::initial().into_iter().collect();
+        origin.lands_in_part = Rng::new(options.seed, 17).chance(50);
         let epoch = origin.claim(journal.uuid(), None).unwrap();
         let now = Time::from_secs(1_000);
         let engine = Engine::new(
