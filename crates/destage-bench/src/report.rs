@@ -169,7 +169,8 @@ impl Report {
     ///
     /// The document cannot be read or written, or has no markers.
     fn write_into(&self, path: &Path) -> Result<()> {
-        let document = fs::read_to_string(path)?;
+        let document = fs::read_to_string(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let markers = markers(self.front_end);
         let text = between_markers(&document, &markers, &self.markdown()).ok_or_else(|| {
             format!("{} has no lines {} and {}", path.display(), markers[0], markers[1])

@@ -48,7 +48,8 @@ impl LoopArgs {
             time: Duration::try_from_secs_f64(seconds)?,
             seed: self.seed,
             extra: self.run.destage_arg.clone(),
-            file_bytes: if quick { 8 << 20 } else { 64 << 20 },
+            // More than the cache has beside its log, and less than it has in all.
+            file_bytes: if quick { 8 << 20 } else { 80 << 20 },
             rows: if quick { 500 } else { 20_000 },
             burst: self.burst.unwrap_or(if quick { 32 } else { 800 }),
         })
