@@ -19,7 +19,7 @@ mod queue;
 mod spanning;
 
 use crate::groups::Groups;
-use crate::id::{BatchId, DomainId, Lsn, UnitId};
+use crate::id::{BatchId, DomainId, Lsn, RequestId, UnitId};
 use crate::io::{Effect, Fault, Mode, StopReason};
 use crate::policy::{OnReject, Policy};
 use crate::replace::{Choice, Chosen};
@@ -233,6 +233,11 @@ impl Core {
     /// Whether the unit is being fetched.
     pub fn is_fetching(&self, unit: UnitId) -> bool {
         self.units.is_fetching(unit)
+    }
+
+    /// Whether a request waits that has named the unit, and no other one that has waits.
+    pub fn waits_alone(&self, request: RequestId, unit: UnitId) -> bool {
+        self.requests.waiting.contains_key(&request) && self.units.interest(unit) == 1
     }
 
     /// Whether groups are on their way to the parked ones.

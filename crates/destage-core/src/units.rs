@@ -332,6 +332,11 @@ impl Units {
         self.clear(unit, PRESENT | FRESH);
     }
 
+    /// How many waiting requests name the unit.
+    pub(crate) fn interest(&self, unit: UnitId) -> u32 {
+        self.interest.get(&unit).copied().unwrap_or(0)
+    }
+
     pub(crate) fn add_interest(&mut self, units: &[UnitId]) {
         for &unit in units {
             *self.interest.entry(unit).or_insert(0) += 1;

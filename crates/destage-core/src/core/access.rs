@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// A request that could not be executed at once.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Waiting {
+pub(super) struct Waiting {
     intent: Intent,
     units: UnitList,
     /// Set once a write has passed the limits, and how it will be treated.
@@ -27,7 +27,7 @@ struct Waiting {
 /// All waiting requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Requests {
-    waiting: HashMap<RequestId, Waiting>,
+    pub(super) waiting: HashMap<RequestId, Waiting>,
     /// Who waits for a unit to become ready, in order of arrival.
     by_unit: HashMap<UnitId, Vec<RequestId>>,
     /// Writes that wait for a limit.

@@ -18,6 +18,9 @@ impl Engine {
         if self.freshness.has_expiries() {
             self.expire_due(units);
         }
+        if !self.watchers.assumed().is_empty() {
+            self.doubt_assumed(request, units);
+        }
         self.core.handle(self.now, Input::Access { request, intent, units });
         while let Some(effect) = Drive::next_effect(self) {
             match effect {

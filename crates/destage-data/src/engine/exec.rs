@@ -317,8 +317,13 @@ impl Engine {
         let done = match checked {
             Ok(()) => {
                 (session.settled, session.attempts) = (false, 0);
+                // What is made of the rows that the session took for absent is written before those of no use are dropped.
+                let absent = session.watch.zip(Some(std::mem::take(&mut session.absent)));
                 self.unwatch(session);
                 self.commit(client, session, &mut txn, units, access, start);
+                if let Some((token, keys)) = absent {
+                    self.withdraw_absent(token, keys);
+                }
                 Performed::Done
             }
             Err(trouble) => {

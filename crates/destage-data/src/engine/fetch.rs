@@ -28,15 +28,15 @@ impl Engine {
         let confirmed = self.domains.watermark(self.domain_of(table, &key));
         let row = (table, key);
         // What is known not to be there need not be looked for, unless undecided changes are to be overlaid.
-        if !self.overlay.is_chained(unit) && self.is_known_absent(&row) {
+        if !self.overlay.is_chained(unit) && self.is_known_absent(unit, &row) {
             return self.fetched_nothing(unit, table, &row.1);
         }
         self.jobs.fetch(FetchJob { unit, table, key: row.1, confirmed });
     }
 
-    /// Whether the origin does not have a row, as a session says or as its keys tell.
-    fn is_known_absent(&mut self, row: &RowKey) -> bool {
-        if self.watchers.assumes_any_absent() && self.watchers.is_assumed_absent(row) {
+    /// Whether the origin does not have a row, as the session says for which it is fetched, or as its keys tell.
+    fn is_known_absent(&mut self, unit: UnitId, row: &RowKey) -> bool {
+        if self.is_assumed_absent(unit, row) {
             return true;
         }
         let is_absent = self.absent.is_absent(row.0, &row.1);
@@ -63,6 +63,7 @@ impl Engine {
             self.plain_changed(unit);
         }
         self.freshness.unset_deadline(unit);
+        self.watchers.assumed_mut().leave(unit);
         let identity = self.rows.remove(unit);
         self.overlay.unchain(unit);
         self.core.handle(self.now, Input::Evicted { identity });

@@ -65,19 +65,7 @@ impl Engine {
         Reply::new(&mut session.out, session.protocol).ok();
     }
 
-    /// DESTAGE ABSENT key [key ...]: rows that the origin does not have, as the client knows; until the session ends they are
-    /// not looked for.
-    fn assume_absent(&mut self, session: &mut Session, keys: &[&[u8]]) {
-        let Some(rows) = self.row_keys(session, keys, "ABSENT") else { return };
-        for key in rows {
-            if self.watchers.assume_absent(&key) {
-                session.absent.push(key);
-            }
-        }
-        Reply::new(&mut session.out, session.protocol).ok();
-    }
-
-    fn row_keys(
+    pub(super) fn row_keys(
         &mut self,
         session: &mut Session,
         keys: &[&[u8]],
@@ -134,7 +122,7 @@ impl Engine {
                 return self.share_entries(session, &args[2..]);
             }
             (Category::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"absent") => {
-                return self.assume_absent(session, &args[2..]);
+                return self.assume_absent(client.0, session, &args[2..]);
             }
             (Category::Server, _) => {
                 let message =

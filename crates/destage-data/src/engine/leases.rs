@@ -20,6 +20,8 @@ impl Engine {
         if let Some(token) = session.watch {
             self.watchers.abort(token);
             self.wake_lease_waiters();
+            let absent = std::mem::take(&mut session.absent);
+            self.withdraw_absent(token, absent);
         }
         if let Some(multi) = &mut session.multi {
             (multi.requests, multi.bytes, multi.ahead) = (Vec::new(), 0, None);
@@ -29,6 +31,7 @@ impl Engine {
     /// Ends the sessions whose time is up.
     pub(super) fn expire_leases(&mut self) {
         if self.watchers.expire(self.now) {
+            self.withdraw_void();
             self.wake_lease_waiters();
         }
     }

@@ -11,6 +11,7 @@ mod acl;
 mod ask;
 mod ask_again;
 mod asking;
+mod assumed;
 mod auto;
 mod builds_on;
 mod cascade;

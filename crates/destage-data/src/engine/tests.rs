@@ -3,6 +3,7 @@
 //! A run is a function of its seed. `DESTAGE_SEEDS=n` runs more of them, `DESTAGE_SEED=n` one.
 
 mod absent;
+mod assumed;
 mod builds_on;
 mod cascade;
 mod claims;

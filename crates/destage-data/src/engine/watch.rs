@@ -67,14 +67,12 @@ impl Engine {
     pub(super) fn unwatch(&mut self, session: &mut Session) {
         session.moment = None;
         session.numbers.clear();
-        for key in session.absent.drain(..) {
-            self.watchers.forget_absent(&key);
-        }
-        if let Some(token) = session.watch.take()
-            && self.watchers.abort(token)
-        {
+        let absent = std::mem::take(&mut session.absent);
+        let Some(token) = session.watch.take() else { return };
+        if self.watchers.abort(token) {
             self.wake_lease_waiters();
         }
+        self.withdraw_absent(token, absent);
     }
 
     /// Ends a transaction, if there is one, and with it the watching for it.

@@ -6,13 +6,13 @@
 //! cached: a row may be evicted and fetched again meanwhile. A write that waits for the origin counts from the moment at
 //! which it takes its place in the order of all writes.
 
+use super::assumed::Assumed;
 use super::observer::{ENTRIES, Observer, entry_key};
 use super::overlay::changes;
 use super::rows::RowKey;
 use crate::schema::{Schema, TableId};
 use destage_core::lease::{Denied, Leases, Token};
 use destage_core::{ClientId, DomainId, Lsn, Span, Time};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Who watches, who waits, and who is told.
@@ -22,7 +22,7 @@ pub(super) struct Watchers {
     /// Who waits for an X lease to end, or for room in the journal.
     waiters: Vec<ClientId>,
     /// Rows of which sessions say that the origin does not have them.
-    absent: HashSet<RowKey>,
+    assumed: Assumed,
     observers: Vec<Arc<dyn Observer>>,
 }
 
@@ -89,13 +89,14 @@ impl Watchers {
         self.leases.next_timeout()
     }
 
-    /// Whether nobody watches anything.
+    /// Whether a change concerns nobody but observers.
     pub(super) fn is_empty(&self) -> bool {
-        self.leases.is_free()
+        self.leases.is_free() && self.assumed.is_empty()
     }
 
     /// The row has changed, or may have. Clients' writes wait for X leases; what the origin changed by itself ends them.
     pub(super) fn change(&mut self, key: &RowKey) {
+        self.assumed.forget(key);
         while self.leases.write(key).is_err() {
             // No S lease is golden here, since sessions are validated in the step in which they end.
             let holder = self.leases.exclusive(key).expect("only an X lease keeps a write off");
@@ -108,6 +109,7 @@ impl Watchers {
         let is_of = |key: &&RowKey| tables.contains(&key.0);
         let keys: Vec<RowKey> = self.leases.held().filter(is_of).cloned().collect();
         keys.iter().for_each(|key| self.change(key));
+        self.assumed.forget_where(|key| tables.contains(&key.0));
     }
 }
 
@@ -128,29 +130,29 @@ impl Watchers {
         std::mem::take(&mut self.waiters)
     }
 
-    /// A session says that the origin does not have a row; false if another one has said so before.
-    pub(super) fn assume_absent(&mut self, key: &RowKey) -> bool {
-        self.absent.insert(key.clone())
+    /// What sessions say is not there.
+    pub(super) fn assumed(&self) -> &Assumed {
+        &self.assumed
     }
 
-    /// It has ended.
-    pub(super) fn forget_absent(&mut self, key: &RowKey) {
-        self.absent.remove(key);
+    /// The same, to be changed.
+    pub(super) fn assumed_mut(&mut self) -> &mut Assumed {
+        &mut self.assumed
     }
 
-    /// Whether some session says so of any row.
-    pub(super) fn assumes_any_absent(&self) -> bool {
-        !self.absent.is_empty()
+    /// The leases beside it, by which it counts.
+    pub(super) fn leases_and_assumed(&mut self) -> (&Leases<RowKey>, &mut Assumed) {
+        (&self.leases, &mut self.assumed)
     }
 
-    /// Whether one says so of this row.
-    pub(super) fn is_assumed_absent(&self, key: &RowKey) -> bool {
-        self.absent.contains(key)
+    /// Rows of which sessions say so whose leases have ended.
+    pub(super) fn void_claims(&self, now: Time) -> Vec<RowKey> {
+        self.assumed.void(|token| self.leases.check(now, token).is_ok())
     }
 
     #[cfg(test)]
     pub(super) fn is_all_gone(&self) -> bool {
-        self.is_empty() && self.absent.is_empty()
+        self.is_empty()
     }
 }
 

@@ -1,0 +1,184 @@
+//! DESTAGE ABSENT: rows that the origin does not have, as a session under leases says.
+//!
+//! The origin is not asked for such a row on behalf of the session that says so. Nobody else sees what comes of that: a copy
+//! that is absent for a session's word is dropped before another client's request may use it, and with the session's end. A
+//! session's word counts while its leases do, and until the row is written, or is told to have changed.
+
+use super::Engine;
+use super::rows::RowKey;
+use super::session::{Multi, Session};
+use crate::resp::{Reply, ReplyError};
+use destage_core::lease::Token;
+use destage_core::{RequestId, UnitId};
+use std::collections::HashMap;
+
+/// Most rows of one session: a transaction makes no more.
+const ROWS_MAX: usize = Multi::COMMANDS_MAX;
+
+/// What sessions say.
+#[derive(Debug, Default)]
+pub(super) struct Assumed {
+    claims: HashMap<RowKey, Claim>,
+    /// Units that the session has asked for which says so of their rows.
+    asked: HashMap<UnitId, Asked>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    token: Token,
+    client: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The session's newest request for the unit.
+    request: RequestId,
+    /// The cached copy is absent since the session says so.
+    is_copy: bool,
+}
+
+fn client_of(request: RequestId) -> u32 {
+    (request.0 >> 32) as u32
+}
+
+impl Assumed {
+    /// Whether nothing is said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.asked.is_empty()
+    }
+
+    /// The row is written, or may have changed.
+    pub(super) fn forget(&mut self, key: &RowKey) {
+        self.claims.remove(key);
+    }
+
+    /// The same of all rows that are meant.
+    pub(super) fn forget_where(&mut self, is_meant: impl Fn(&RowKey) -> bool) {
+        self.claims.retain(|key, _| !is_meant(key));
+    }
+
+    /// A session says so of a row; false if another one has, whose word counts.
+    fn claim(&mut self, key: &RowKey, claim: Claim, counts: impl Fn(Token) -> bool) -> bool {
+        let is_known = |other: &Claim| other.token == claim.token || counts(other.token);
+        if self.claims.get(key).is_some_and(is_known) {
+            return false;
+        }
+        self.claims.insert(key.clone(), claim);
+        true
+    }
+
+    /// Its word does not count any more.
+    fn withdraw(&mut self, key: &RowKey, token: Token) {
+        if self.claims.get(key).is_some_and(|claim| claim.token == token) {
+            self.claims.remove(key);
+        }
+    }
+
+    /// The rows of which sessions say so whose word does not count.
+    pub(super) fn void(&self, counts: impl Fn(Token) -> bool) -> Vec<RowKey> {
+        let void = self.claims.iter().filter(|(_, claim)| !counts(claim.token));
+        void.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// A request asks for a unit. Whether its copy is of no use to it.
+    fn ask(&mut self, request: RequestId, unit: UnitId, key: &RowKey) -> bool {
+        let client = client_of(request);
+        let before = self.asked.remove(&unit);
+        let is_own = before.is_some_and(|asked| client_of(asked.request) == client);
+        let is_copy = before.is_some_and(|asked| asked.is_copy);
+        if self.claims.get(key).is_some_and(|claim| claim.client == client) {
+            self.asked.insert(unit, Asked { request, is_copy: is_copy && is_own });
+            return is_copy && !is_own;
+        }
+        is_copy
+    }
+
+    /// The request of the session that says so of a unit's row, and the session's token.
+    fn asker(&self, unit: UnitId, key: &RowKey) -> Option<(RequestId, Token)> {
+        let request = self.asked.get(&unit)?.request;
+        let claim = self.claims.get(key)?;
+        (claim.client == client_of(request)).then_some((request, claim.token))
+    }
+
+    /// A unit's copy is absent for that.
+    fn note_copy(&mut self, unit: UnitId) {
+        if let Some(asked) = self.asked.get_mut(&unit) {
+            asked.is_copy = true;
+        }
+    }
+
+    /// The unit is dropped, or nobody's word counts for it; whether its copy is absent for that.
+    pub(super) fn leave(&mut self, unit: UnitId) -> bool {
+        self.asked.remove(&unit).is_some_and(|asked| asked.is_copy)
+    }
+}
+
+impl Engine {
+    /// DESTAGE ABSENT key [key ...]
+    pub(super) fn assume_absent(&mut self, client: u32, session: &mut Session, keys: &[&[u8]]) {
+        let Some(rows) = self.row_keys(session, keys, "ABSENT") else { return };
+        let token = session.watch.expect("a session under leases has a token until it ends");
+        if let Err(denied) = self.watchers.check(self.now, token) {
+            return self.lost(session, denied);
+        }
+        if session.absent.len() + rows.len() > ROWS_MAX {
+            let message = ReplyError::err(format!(
+                "a session says of at most {ROWS_MAX} rows that they are absent; leave the others out, and the origin is asked"
+            ));
+            return self.fail(session, message);
+        }
+        let now = self.now;
+        let (leases, assumed) = self.watchers.leases_and_assumed();
+        for key in rows {
+            let counts = |other| leases.check(now, other).is_ok();
+            if assumed.claim(&key, Claim { token, client }, counts) {
+                session.absent.push(key);
+            }
+        }
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    /// Before a request uses units: copies that are absent for another session's word are of no use to it.
+    pub(super) fn doubt_assumed(&mut self, request: RequestId, units: &[UnitId]) {
+        for &unit in units {
+            let key = (self.rows.get(unit).table, self.rows.key(unit).into());
+            if self.watchers.assumed_mut().ask(request, unit, &key) {
+                self.invalidate(unit);
+            }
+        }
+    }
+
+    /// Whether a row is fetched for nobody but a session that says that the origin does not have it.
+    pub(super) fn is_assumed_absent(&mut self, unit: UnitId, row: &RowKey) -> bool {
+        let Some((request, token)) = self.watchers.assumed().asker(unit, row) else { return false };
+        let counts = self.watchers.check(self.now, token).is_ok();
+        if !counts || !self.core.waits_alone(request, unit) {
+            return false;
+        }
+        self.watchers.assumed_mut().note_copy(unit);
+        true
+    }
+
+    /// What a session has said counts no more: copies that are absent for that are dropped.
+    pub(super) fn withdraw_absent(&mut self, token: Token, keys: Vec<RowKey>) {
+        for key in keys {
+            self.watchers.assumed_mut().withdraw(&key, token);
+            self.drop_assumed(&key);
+        }
+    }
+
+    /// The same for sessions whose time is up.
+    pub(super) fn withdraw_void(&mut self) {
+        for key in self.watchers.void_claims(self.now) {
+            self.watchers.assumed_mut().forget(&key);
+            self.drop_assumed(&key);
+        }
+    }
+
+    fn drop_assumed(&mut self, (table, key): &RowKey) {
+        let unit = self.rows.find(*table, key);
+        if let Some(unit) = unit.filter(|&unit| self.watchers.assumed_mut().leave(unit)) {
+            self.invalidate(unit);
+        }
+    }
+}
