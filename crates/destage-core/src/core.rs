@@ -235,6 +235,12 @@ impl Core {
         self.units.is_fetching(unit)
     }
 
+    /// Whether what the fetch under way brings is out of date. It is repeated, unless the unit has undecided changes by then: the
+    /// driver, who has to overlay these, repeats it in that case.
+    pub fn is_outdated(&self, unit: UnitId) -> bool {
+        self.units.is_outdated(unit)
+    }
+
     /// Whether a request waits that has named the unit, and no other one that has waits.
     pub fn waits_alone(&self, request: RequestId, unit: UnitId) -> bool {
         self.requests.waiting.contains_key(&request) && self.units.interest(unit) == 1

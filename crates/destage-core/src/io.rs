@@ -122,7 +122,8 @@ pub enum Input<'a> {
         identity: u64,
     },
     /// A unit's cached copy must not be used any more. Ignored for units that are dirty, which
-    /// [`crate::Core::is_present`] tells afterwards; a fetch under way is repeated.
+    /// [`crate::Core::is_present`] tells afterwards; a fetch under way is repeated: by the driver where the unit becomes
+    /// dirty before it ends, see [`crate::Core::is_outdated`].
     Invalidate {
         /// The unit.
         unit: UnitId,

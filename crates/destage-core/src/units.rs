@@ -246,6 +246,11 @@ impl Units {
         self.set(unit, OUTDATED);
     }
 
+    /// Whether what the fetch under way brings is not good enough.
+    pub(crate) fn is_outdated(&self, unit: UnitId) -> bool {
+        self.flags(unit) & OUTDATED != 0
+    }
+
     pub(crate) fn begin_fetch(&mut self, unit: UnitId, pin: Lsn) {
         self.set(unit, FETCHING);
         self.pins.insert(unit, pin);

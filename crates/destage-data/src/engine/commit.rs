@@ -143,6 +143,9 @@ impl Engine {
             changed
         };
         self.note_changes(changed);
+        // Undecided changes keep the core from repeating it.
+        let outdated = changed.iter().filter(|&&(unit, _)| self.core.is_outdated(unit));
+        outdated.for_each(|&(unit, _)| self.decisions.fetch_again(unit));
         if !self.absent.is_off() {
             let mut writer = self.log.take_group();
             self.note_keys(writer.finish());

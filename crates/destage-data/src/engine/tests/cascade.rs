@@ -220,6 +220,28 @@ fn a_rejected_write_of_a_row_that_was_not_loaded_is_not_in_what_a_fetch_brings()
     assert!(script.received().0.starts_with("-REJECTED"));
 }
 
+#[test]
+fn a_row_that_was_told_of_while_it_was_fetched_and_written_blind_since_is_fetched_again() {
+    let mut script = Script::new();
+    script.engine.config.tables[ITEM].blind = true;
+    script.send("HGET item:0 n");
+    let jobs = script.jobs();
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    script.engine.changed_at_origin(TableId(ITEM as u16), Some(&[shop::key_cells(0).into()]));
+    let reader = script.client;
+    script.client = script.engine.connect().unwrap();
+    script.send("HSET item:0 tag v9");
+    assert_eq!(script.engine.last(), Lsn(1), "it does not wait for the row");
+    script.bring(jobs, Some(&["0", "10", "v0", "", "old"]), 0);
+    let jobs = script.jobs();
+    assert_eq!(jobs.len(), 1, "what came is from before it was told of");
+    script.bring(jobs, Some(&["0", "11", "v0", "", "old"]), 0);
+    script.settle();
+    script.client = reader;
+    assert_eq!(script.received().0, "$2\r\n11\r\n");
+    assert_eq!(script.told("HGET item:0 tag"), "$2\r\nv9\r\n");
+}
+
 /// Group 1, HSET item:0 n 7, is parked.
 fn parked() -> Script {
     let mut script = Script::new();

@@ -10,7 +10,7 @@ use crate::collection::{self, Edge};
 use crate::engine::{Asker, Io, ParkedCommand};
 use crate::mapping::{MappingSettings, ShapeSettings};
 use crate::origins::{Applied, Keys, NextKeys, OriginError, Range, Reader, Snapshot, Watermarks};
-use crate::schema::{ColumnDefault, Schema, Table};
+use crate::schema::{ColumnDefault, Schema, Table, TableId};
 use destage_core::{DomainId, Fault, Lsn, Span, Time};
 use destage_engine::Drive;
 use destage_testkit::origin::{Origin, Place, Row};
@@ -474,4 +474,37 @@ fn a_session_reads_a_large_set_however_little_the_cache_holds() {
     }
     assert!(told[0].starts_with("*2 $1 ") && told[0].ends_with(":4"), "{told:?}");
     assert!(told.iter().all(|shown| *shown == told[0]), "{told:?}");
+}
+
+#[test]
+fn a_set_that_was_told_of_while_it_was_fetched_and_written_since_is_fetched_again() {
+    let mut world = World::new(100);
+    let writer = world.script.engine.connect().unwrap();
+    world.script.send("ZCARD items");
+    let schema = world.script.engine.schema().clone();
+    let jobs = world.script.engine.take_fetches(100);
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    let before = read(&world.origin, &schema, schema.table(jobs[0].table), &jobs[0].key);
+    // Another program makes a row, and tells of it.
+    let row = ["6", "3", "", "", ""].map(|cell| (!cell.is_empty()).then(|| cell.to_owned()));
+    world.origin.rows.insert((ITEM, 6), row.to_vec());
+    let (now, key) = (world.script.now, shop::key_cells(6).into());
+    world.script.engine.changed_at_origin(TableId(ITEM as u16), Some(&[key]));
+    let reader = std::mem::replace(&mut world.script.client, writer);
+    world.script.send("HSET item:7 tag v1");
+    let (rows, watermarks) = (vec![None], watermarks(&world.origin));
+    let row_jobs = world.script.engine.take_fetches(100);
+    assert_eq!(row_jobs.len(), 1, "{row_jobs:?}");
+    let snapshot = Snapshot { rows, watermarks, seen: Vec::new() };
+    world.script.engine.fetched(now, row_jobs, snapshot);
+    world.script.turn();
+    assert_eq!(world.script.engine.last(), Lsn(1), "the member is made while the set is fetched");
+    world.script.engine.fetched(now, jobs, before);
+    world.script.turn();
+    assert!(world.script.engine.has_fetches(), "what came is from before it was told of");
+    world.answer();
+    world.script.settle();
+    world.script.client = reader;
+    assert_eq!(world.received(), ":6");
+    assert!(world.told("ZRANGE items 0 -1").contains("$1 6"));
 }
