@@ -170,8 +170,13 @@ impl Engine {
 
     /// Takes the rows that undecided groups make into a set that was just begun: the pages need not show them.
     fn take_in_undecided(&mut self, table: TableId) {
+        let declared: Vec<_> =
+            self.overlay.undecided().flat_map(|bytes| self.covered(bytes).rows).collect();
         let filling = self.absent.tables[usize::from(table.0)].filling.as_mut();
         let Some(Filling { keys, .. }) = filling else { return };
+        for (_, key) in declared.iter().filter(|(of, _)| *of == table) {
+            keys.insert(key);
+        }
         for bytes in self.overlay.undecided() {
             for change in overlay::changes(&self.schema, bytes) {
                 if change.op == Op::Insert && change.table == table {

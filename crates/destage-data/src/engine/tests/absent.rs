@@ -207,15 +207,12 @@ fn an_invalidation_of_a_table_has_its_keys_read_anew_with_what_is_undecided() {
     assert!(script.engine.absent.is_absent(ITEMS, &shop::key_cells(61)));
 }
 
-#[test]
-fn raw_sql_on_a_table_has_its_keys_read_anew_once_the_origin_has_decided_it() {
-    let mut script = Script::keeping_keys();
-    read_keys(&mut script, &[0, 1]);
+/// The library sends raw SQL.
+fn execute(script: &mut Script, dml: &[u8]) {
     let library = script.engine.connect_trusted().unwrap();
-    let dml = dml::encode("INSERT INTO item (id) VALUES (60)", &[], &[(ITEMS, None)]);
     let execute = [
         format!("*3\r\n$7\r\nDESTAGE\r\n$7\r\nEXECUTE\r\n${}\r\n", dml.len()).as_bytes(),
-        &dml,
+        dml,
         b"\r\n",
     ]
     .concat();
@@ -223,12 +220,38 @@ fn raw_sql_on_a_table_has_its_keys_read_anew_once_the_origin_has_decided_it() {
     script.engine.receive(script.now, library, &requests);
     script.turn();
     script.sync();
+}
+
+#[test]
+fn raw_sql_on_a_table_has_its_keys_read_anew_once_the_origin_has_decided_it() {
+    let mut script = Script::keeping_keys();
+    read_keys(&mut script, &[0, 1]);
+    execute(&mut script, &dml::encode("INSERT INTO item (id) VALUES (60)", &[], &[(ITEMS, None)]));
     let key = shop::key_cells(60);
     read_keys(&mut script, &[0, 1]);
     assert_eq!(script.known_items().0, "filling", "the origin may not have it yet");
     assert!(!script.engine.absent.is_absent(ITEMS, &key));
     script.destage();
     read_keys(&mut script, &[0, 1, 60]);
+    assert!(!script.engine.absent.is_absent(ITEMS, &key));
+    assert!(script.engine.absent.is_absent(ITEMS, &shop::key_cells(61)));
+}
+
+#[test]
+fn keys_that_are_read_again_hold_the_rows_that_undecided_raw_sql_declares() {
+    let mut script = Script::keeping_keys();
+    read_keys(&mut script, &[0, 1, 2, 4]);
+    let key = shop::key_cells(60);
+    execute(
+        &mut script,
+        &dml::encode("INSERT INTO item (id) VALUES (60)", &[], &[(ITEMS, Some(&key))]),
+    );
+    assert!(!script.engine.absent.is_absent(ITEMS, &key));
+    // So many are deleted that the keys are read again; the pages are older than what is undecided.
+    script.told("DEL item:2\nDEL item:4");
+    read_keys(&mut script, &[0, 1, 2, 4]);
+    assert_eq!(script.known_items().0, "ready");
+    script.destage();
     assert!(!script.engine.absent.is_absent(ITEMS, &key));
     assert!(script.engine.absent.is_absent(ITEMS, &shop::key_cells(61)));
 }
