@@ -199,10 +199,14 @@ impl Overlay {
         watermark: Lsn,
     ) -> Option<Box<[u8]>> {
         for (_, bytes) in self.later(unit, watermark) {
-            for change in changes(schema, bytes) {
-                if change.table == table && change.key == key {
-                    row = apply(schema.table(table), row.as_deref(), &change);
-                }
+            let is_of_row = |change: &Change<'_>| change.table == table && change.key == key;
+            let mut changes = changes(schema, bytes).filter(is_of_row).peekable();
+            let table = schema.table(table);
+            while let Some(change) = changes.next() {
+                // Unless a new row follows, whether the origin has let the old one go is not certain: others may refer to it.
+                let is_replaced = changes.peek().is_some_and(|next| next.op == Op::Insert);
+                let is_gone = is_replaced && has_ended_by(table, row.as_deref(), &change);
+                row = if is_gone { None } else { apply(table, row.as_deref(), &change) };
             }
         }
         row
@@ -226,6 +230,14 @@ pub(crate) fn statements<'a>(
 ) -> impl Iterator<Item = Dml<'a>> + use<'a> {
     let key_len = |table: TableId| schema.tables.get(usize::from(table.0)).map(|t| t.key_len);
     crate::change::statements(bytes, key_len)
+}
+
+/// Whether this change ends the row at the origin.
+fn has_ended_by(table: &Table, row: Option<&[u8]>, change: &Change<'_>) -> bool {
+    let Some((column, time)) = change.end().filter(|_| change.op == Op::End) else { return false };
+    let Some(ttl) = table.ttl.as_ref().filter(|ttl| ttl.column == column) else { return false };
+    let ends = row.and_then(|row| ttl.end_of_row(row)).zip(ttl.end_of(time));
+    ends.is_some_and(|(end, cutoff)| end <= cutoff)
 }
 
 /// A row after a change. A change that does not fit the row (the origin rejected what it builds on) leaves it as it is.

@@ -368,3 +368,25 @@ fn an_origin_that_takes_long_to_find_what_has_ended_is_asked_less_often() {
     assert!(looked(200) > 20);
     assert!((5..=25).contains(&looked(2_000)), "{}", looked(2_000));
 }
+
+#[test]
+fn a_new_row_that_is_merged_keeps_nothing_of_one_that_had_ended_whenever_it_is_read_anew() {
+    for is_prolonged in [false, true] {
+        let mut schema = schema();
+        (schema.tables[shop::ITEM].merges_new, schema.merges_new) = (true, true);
+        let mut world = World::with(schema, &[(1, "b", Some(START + 500))]);
+        world.run(2_000);
+        assert_eq!(world.told("HSET item:1 n 7"), ":1");
+        assert_eq!(world.told("HGET item:1 tag"), "$-1");
+        if is_prolonged {
+            // By another program: the origin does not let it go.
+            world.model.rows.get_mut(&1).unwrap()[ENDS] = Some((START + 100_000).to_string());
+        }
+        assert_eq!(world.model.deleted, 0, "what is written is on its way");
+        world.restart();
+        assert_eq!(world.told("HGET item:1 n"), "$1 7");
+        let tag = if is_prolonged { "$1 b" } else { "$-1" };
+        assert_eq!(world.told("HGET item:1 tag"), tag, "prolonged: {is_prolonged}");
+        assert_eq!(world.told("HINCRBY item:1 n 1"), ":8");
+    }
+}
