@@ -59,10 +59,11 @@ impl Engine {
     /// Drops a unit and gives up its number.
     pub(super) fn evict(&mut self, unit: UnitId) {
         let row = self.rows.get(unit);
-        if self.schema.plain == Some(row.table) && row.kind == Kind::Row {
+        let (table, kind) = (row.table, row.kind);
+        if self.schema.plain == Some(table) && kind == Kind::Row {
             self.plain_changed(unit);
         }
-        self.freshness.unset_deadline(unit);
+        self.freshness.left(table, unit);
         self.watchers.assumed_mut().leave(unit);
         let identity = self.rows.remove(unit);
         self.overlay.unchain(unit);

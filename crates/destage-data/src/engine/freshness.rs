@@ -93,6 +93,24 @@ impl Freshness {
         self.ages.note(now, table, unit);
     }
 
+    /// Copies of this table's rows alone are used for so long at most, from now on.
+    #[cfg(test)]
+    pub(super) fn bound_age(&mut self, table: TableId, age_max: Span) {
+        self.ages = Ages::new([(table, age_max)].into_iter());
+    }
+
+    /// How many fetches are kept for that.
+    #[cfg(test)]
+    pub(super) fn aging(&self) -> usize {
+        self.ages.len()
+    }
+
+    /// It leaves the cache.
+    pub(super) fn left(&mut self, table: TableId, unit: UnitId) {
+        self.ages.leave(table, unit);
+        self.unset_deadline(unit);
+    }
+
     /// The rows that have reached their table's greatest age.
     pub(super) fn take_old(&mut self, now: Time) -> Vec<(TableId, UnitId)> {
         if self.ages.next_timeout().is_none_or(|at| at > now) {

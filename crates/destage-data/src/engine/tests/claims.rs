@@ -5,7 +5,7 @@ use super::options::Options;
 use super::shop;
 use crate::engine::{DOMAIN, Engine, Io};
 use crate::origins::{Applied, Mark, OriginError, Snapshot};
-use crate::schema::Schema;
+use crate::schema::{Schema, TableId};
 use crate::settings::{OnAway, Settings};
 use destage_core::{ClientId, Fault, Lsn, Span, StopReason, Time};
 use destage_engine::Drive;
@@ -386,6 +386,22 @@ fn an_evicted_row_is_still_watched() {
     script.told("HGET item:0 n\nWATCH item:0");
     script.by_another("HINCRBY item:0 n 1");
     assert_eq!(script.told(TRANSACTION), NOT_DONE);
+}
+
+#[test]
+fn the_ages_of_rows_that_have_left_take_no_memory() {
+    let mut script = Script::new();
+    script.engine.freshness.bound_age(TableId(shop::ITEM as u16), Span::from_secs(60));
+    for n in 0..200 {
+        script.told(&format!("HGET item:{n} n"));
+    }
+    assert_eq!(script.engine.freshness.aging(), 200);
+    let mut policy = script.engine.policy().clone();
+    policy.limits.cache_bytes_max = 0;
+    script.engine.set_policy(script.now, &policy).unwrap();
+    script.settle();
+    assert_eq!(script.engine.rows.len(), 0, "not evicted");
+    assert!(script.engine.freshness.aging() < 100);
 }
 
 #[test]
