@@ -56,6 +56,8 @@ struct RowChange {
     sets: Vec<(usize, Update)>,
     /// It comes later instead.
     is_moved: bool,
+    /// The change of the same row before.
+    before: Option<usize>,
     /// The change of the same table before.
     earlier: Option<usize>,
 }
@@ -147,6 +149,11 @@ impl Txn {
     /// Adds a change; its place is returned.
     fn push(&mut self, unit: UnitId, table: TableId, op: Op, sets: Vec<(usize, Update)>) -> usize {
         let place = self.changes.len();
+        let newest = self.place(unit).and_then(|place| self.staged[place].newest);
+        let before = newest.and_then(|newest| match &self.changes[newest] {
+            RowChange { is_moved: true, before, .. } => *before,
+            _ => Some(newest),
+        });
         let last = self.last.iter_mut().find(|(other, _)| *other == table);
         let earlier = match last {
             Some((_, last)) => Some(std::mem::replace(last, place)),
@@ -155,7 +162,7 @@ impl Txn {
                 None
             }
         };
-        self.changes.push(RowChange { unit, table, op, sets, is_moved: false, earlier });
+        self.changes.push(RowChange { unit, table, op, sets, is_moved: false, before, earlier });
         place
     }
 
@@ -315,13 +322,14 @@ impl Txn {
         let behind = self.behind_dml();
         let count = self.changes.len();
         let last = self.changes.last().filter(|last| count > behind && last.unit == unit);
-        let op = last.map(|last| last.op).filter(|op| !op.removes());
-        if op.is_some() {
+        let last = last.filter(|last| !last.op.removes()).map(|last| (last.op, last.before));
+        if let Some((op, before)) = last {
             self.pop();
-        }
-        if op == Some(Op::Insert) {
-            // Created in this very transaction: nothing of it reaches the origin.
-            return self.stage(unit, None, None);
+            self.stage(unit, None, before);
+            if op == Op::Insert {
+                // Created in this very transaction: nothing of it reaches the origin.
+                return;
+            }
         }
         let place = self.push(unit, table, Op::Delete, Vec::new());
         self.stage(unit, None, Some(place));

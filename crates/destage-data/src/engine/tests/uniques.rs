@@ -7,6 +7,7 @@ use crate::origins::OriginError;
 use crate::schema::{Schema, Unique};
 use destage_core::Fault;
 use destage_engine::Drive;
+use destage_testkit::origin::Op;
 
 fn asks(schema: &mut Schema) {
     let table = &mut schema.tables[ITEM];
@@ -142,4 +143,19 @@ fn nobody_asks_where_the_origins_own_word_is_waited_for() {
     script.send("HSET item:0 u a");
     script.fetch(0);
     assert_eq!(script.question(), None);
+}
+
+#[test]
+fn a_deletion_of_what_was_deleted_and_made_again_frees_a_value_in_the_same_transaction() {
+    for is_made_last in [false, true] {
+        let mut script = Script::serving(asks);
+        // Whether what is made again is left out of the group, or another change comes between.
+        let between = if is_made_last { "" } else { "HSET item:0 n 1\n" };
+        let again = format!("DEL item:4\nHSET item:4 tag v1\n{between}DEL item:4\n");
+        let commands = format!("MULTI\n{again}HSET item:2 u a\nEXEC");
+        let told = script.told_with(&commands, Some(4));
+        assert!(!told.contains("EXECABORT") && told.ends_with(":1\r\n"), "{told}");
+        let deletes = script.group(1).into_iter().filter(|change| change.op == Op::Delete);
+        assert_eq!(deletes.count(), 1 + usize::from(!is_made_last));
+    }
 }
