@@ -11,7 +11,7 @@ use super::Engine;
 use super::overlay::GROUP_OVERHEAD;
 use super::prepared::Trouble;
 use super::session::{Session, Waiting};
-use super::txn::Txn;
+use super::txn::{Beside, Txn};
 use super::undecided::WriteThrough;
 use super::unknown::Covers;
 use crate::change;
@@ -49,11 +49,13 @@ impl Engine {
             access == Access::Back || !units.is_empty(),
             "what waits for the origin's word has locked what it changes"
         );
-        let beside = self.take_beside(txn);
+        let mut beside = self.take_beside(txn);
         let record = txn.once_record.take();
         if txn.is_empty() {
+            // A lock is given back once: the next one to have it may be another request's.
+            let unchanged = keep_locked(&mut beside, units, access, &HashSet::new());
             self.keep_beside(beside);
-            self.release_locks(units, access);
+            self.release_locks(&unchanged, access);
             if record.is_some() {
                 self.record_token(self.core.next_lsn(), record);
                 self.append_group(session, &[], Access::Back);
@@ -101,8 +103,7 @@ impl Engine {
         }
         let written: HashSet<UnitId> = changed.iter().map(|(unit, _)| *unit).collect();
         // What changes beside the group stays locked, too, until the origin has decided.
-        let is_unchanged = |unit: &UnitId| !written.contains(unit) && !beside.changes(*unit);
-        let unchanged: Vec<UnitId> = units.iter().copied().filter(is_unchanged).collect();
+        let unchanged = keep_locked(&mut beside, units, access, &written);
         self.release_locks(&unchanged, access);
         self.undecided.begin_through(
             lsn,
@@ -177,4 +178,22 @@ impl Engine {
             self.tell_changed(lsn);
         }
     }
+}
+
+/// Notes which of a request's units stay locked for what it does beside its group, which unlocks what it has written itself.
+/// The rest is returned.
+fn keep_locked(
+    beside: &mut Beside,
+    units: &[UnitId],
+    access: Access,
+    written: &HashSet<UnitId>,
+) -> Vec<UnitId> {
+    if access == Access::Back {
+        return Vec::new();
+    }
+    let changed = beside.units();
+    let others = units.iter().copied().filter(|unit| !written.contains(unit));
+    let (locked, unchanged) = others.partition(|unit| changed.contains(unit));
+    beside.locked = locked;
+    unchanged
 }

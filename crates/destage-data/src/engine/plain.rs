@@ -303,12 +303,12 @@ impl Engine {
             None => Vec::new(),
             Some(plain) => txn.take_of(|unit| self.rows.get(unit).table == plain),
         };
-        Beside { keys, deadlines }
+        Beside { keys, deadlines, locked: Vec::new() }
     }
 
-    /// Lets what a transaction did beside its write group take effect, and frees the plain keys that it locked.
+    /// Lets what a transaction did beside its write group take effect, and frees what it locked for that.
     pub(super) fn keep_beside(&mut self, beside: Beside) {
-        let Beside { keys, deadlines } = beside;
+        let Beside { keys, deadlines, locked } = beside;
         if keys.is_empty() && deadlines.is_empty() {
             return;
         }
@@ -320,7 +320,6 @@ impl Engine {
             self.plain_changed(staged.unit);
             self.freshness.set_deadline(staged.unit, None);
             self.invalidate(staged.unit);
-            self.core.handle(self.now, Input::Release { units: &[staged.unit] });
         }
         let plain = self.schema.plain;
         let is_there = |row: RowRef<'_>| row.kind == Kind::Row && Some(row.table) == plain;
@@ -340,14 +339,18 @@ impl Engine {
                 self.core.handle(self.now, input);
             }
         }
+        let is_freed = |unit: &UnitId| !is_there(self.rows.get(*unit));
+        let others: Vec<UnitId> = locked.into_iter().filter(is_freed).collect();
+        if !others.is_empty() {
+            self.core.handle(self.now, Input::Release { units: &others });
+        }
         self.set_deadlines(&deadlines);
     }
 
     /// Gives up what a transaction would have done beside its write group, which the origin has rejected.
     pub(super) fn drop_beside(&mut self, beside: &Beside) {
-        let units: Vec<UnitId> = beside.keys.iter().map(|staged| staged.unit).collect();
-        if !units.is_empty() {
-            self.core.handle(self.now, Input::Release { units: &units });
+        if !beside.locked.is_empty() {
+            self.core.handle(self.now, Input::Release { units: &beside.locked });
         }
     }
 }

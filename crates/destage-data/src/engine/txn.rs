@@ -39,12 +39,15 @@ pub(crate) struct Beside {
     pub(super) keys: Vec<Staged>,
     /// Deadlines, of plain keys and of cached copies.
     pub(super) deadlines: Vec<(UnitId, Option<Time>)>,
+    /// What stays locked for it until it takes effect or is given up.
+    pub(super) locked: Vec<UnitId>,
 }
 
 impl Beside {
-    /// Whether it changes this plain key.
-    pub(super) fn changes(&self, unit: UnitId) -> bool {
-        self.keys.iter().any(|staged| staged.unit == unit)
+    /// The units that it changes, or whose deadlines.
+    pub(super) fn units(&self) -> HashSet<UnitId> {
+        let timed = self.deadlines.iter().map(|(unit, _)| *unit);
+        self.keys.iter().map(|staged| staged.unit).chain(timed).collect()
     }
 }
 

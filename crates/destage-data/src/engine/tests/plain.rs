@@ -396,6 +396,48 @@ fn plain_keys_follow_the_fate_of_a_transaction_that_waits_for_the_origin() {
 }
 
 #[test]
+fn a_key_whose_deadline_a_transaction_sets_waits_with_it_for_the_origin() {
+    let transaction = "MULTI\nEXPIRE a 100\nEXPIRE item:1 100\nHINCRBY item:0 n 1\nEXEC";
+    for is_rejected in [false, true] {
+        let mut script = script();
+        script.told("SET a 1\nHGET item:1 n");
+        script.write_through();
+        assert_eq!(script.told(transaction), "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+        let first = script.client;
+        let others = ["DEL a", "HGET item:1 n"].map(|command| {
+            script.client = script.engine.connect().unwrap();
+            assert_eq!(script.told(command), "", "it waits: {command}");
+            script.client
+        });
+        if is_rejected { script.reject() } else { script.destage() }
+        for (client, expected) in others.into_iter().zip([":1\r\n", "$1\r\n0\r\n"]) {
+            script.client = client;
+            assert_eq!(script.received().0, expected);
+        }
+        script.client = first;
+        let told = script.received().0;
+        let (reply, left) =
+            if is_rejected { ("-REJECTED", -1) } else { ("*3\r\n:1\r\n:1\r\n:11\r\n", 100) };
+        assert!(told.starts_with(reply), "{told}");
+        assert_eq!(script.told("TTL a\nTTL item:1"), number(-2) + &number(left));
+    }
+}
+
+#[test]
+fn a_key_that_goes_while_its_new_deadline_waits_for_the_origin_leaves_that_to_no_other() {
+    let mut script = script();
+    script.told("SET a 1 PX 5");
+    script.write_through();
+    script.told("MULTI\nEXPIRE a 100\nHINCRBY item:0 n 1\nEXEC");
+    script.pass(Span::from_millis(10));
+    script.turn();
+    assert_eq!(script.others_are_told("SET z 1\nTTL z"), "+OK\r\n:-1\r\n");
+    script.destage();
+    assert_eq!(script.received().0, "*2\r\n:1\r\n:11\r\n");
+    assert_eq!(script.told("TTL z\nGET a\nSET b 1\nTTL b"), ":-1\r\n$-1\r\n+OK\r\n:-1\r\n");
+}
+
+#[test]
 fn a_watched_plain_key_that_changes_expires_or_is_evicted_ends_the_transaction() {
     const TRANSACTION: &str = "MULTI\nSET b 1\nEXEC";
     const DONE: &str = "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n";
