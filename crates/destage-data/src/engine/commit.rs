@@ -50,6 +50,9 @@ impl Engine {
             "what waits for the origin's word has locked what it changes"
         );
         let mut beside = self.take_beside(txn);
+        if access != Access::Back {
+            self.note_old_deadlines(&mut beside);
+        }
         let record = txn.once_record.take();
         if txn.is_empty() {
             // A lock is given back once: the next one to have it may be another request's.

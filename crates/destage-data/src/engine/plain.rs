@@ -16,6 +16,7 @@ use super::txn::{Beside, Txn, Update};
 use crate::resp::{Code, Reply, ReplyError};
 use crate::schema::{PLAIN_HASH, PLAIN_STRING, Schema, Table, TableId};
 use destage_core::{Access, Input, UnitId};
+use std::collections::HashSet;
 
 /// What Redis says of a command that does not fit what its key holds.
 const WRONG_KIND: ReplyError =
@@ -304,6 +305,21 @@ impl Engine {
             Some(plain) => txn.take_of(|unit| self.rows.get(unit).table == plain),
         };
         Beside { keys, deadlines, locked: Vec::new() }
+    }
+
+    /// Keys that a transaction changes keep their deadlines: the engine forgets one that is reached before the origin has
+    /// decided.
+    pub(super) fn note_old_deadlines(&self, beside: &mut Beside) {
+        if !self.freshness.has_expiries() {
+            return;
+        }
+        let timed: HashSet<UnitId> = beside.deadlines.iter().map(|(unit, _)| *unit).collect();
+        for staged in beside.keys.iter().filter(|staged| staged.row.is_some()) {
+            let at = self.freshness.expiries().get(staged.unit);
+            if at.is_some() && !timed.contains(&staged.unit) {
+                beside.deadlines.push((staged.unit, at));
+            }
+        }
     }
 
     /// Lets what a transaction did beside its write group take effect, and frees what it locked for that.

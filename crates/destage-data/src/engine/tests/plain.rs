@@ -409,7 +409,11 @@ fn a_key_whose_deadline_a_transaction_sets_waits_with_it_for_the_origin() {
             assert_eq!(script.told(command), "", "it waits: {command}");
             script.client
         });
-        if is_rejected { script.reject() } else { script.destage() }
+        if is_rejected {
+            script.reject()
+        } else {
+            script.destage()
+        }
         for (client, expected) in others.into_iter().zip([":1\r\n", "$1\r\n0\r\n"]) {
             script.client = client;
             assert_eq!(script.received().0, expected);
@@ -435,6 +439,24 @@ fn a_key_that_goes_while_its_new_deadline_waits_for_the_origin_leaves_that_to_no
     script.destage();
     assert_eq!(script.received().0, "*2\r\n:1\r\n:11\r\n");
     assert_eq!(script.told("TTL z\nGET a\nSET b 1\nTTL b"), ":-1\r\n$-1\r\n+OK\r\n:-1\r\n");
+}
+
+#[test]
+fn a_key_that_changes_keeps_a_deadline_that_is_reached_while_the_origin_is_waited_for() {
+    for (ms, left) in [(60, "$-1\r\n:-2\r\n"), (0, "$1\r\n6\r\n:50\r\n")] {
+        let mut script = script();
+        script.told("SET a 5 PX 100\nSET b 5 PX 100\nSET c 5 PX 100\nSET d 5 PX 100");
+        script.write_through();
+        script.told("MULTI\nINCR a\nPERSIST b\nINCR b\nSET c 6\nINCR d\nEXPIRE d 10");
+        assert_eq!(script.told("HINCRBY item:0 n 1\nEXEC"), "+QUEUED\r\n");
+        script.pass(Span::from_millis(ms));
+        script.turn();
+        script.destage();
+        assert!(script.received().0.starts_with("*7\r\n:6\r\n:1\r\n:6\r\n+OK\r\n:6\r\n:1\r\n"));
+        assert_eq!(script.told("GET a\nPTTL a"), left);
+        let others = script.told("GET b\nTTL b\nGET c\nTTL c\nGET d\nTTL d");
+        assert_eq!(others, "$1\r\n6\r\n:-1\r\n$1\r\n6\r\n:-1\r\n$1\r\n6\r\n:10\r\n");
+    }
 }
 
 #[test]
