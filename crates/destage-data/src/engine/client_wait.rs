@@ -169,7 +169,7 @@ impl Engine {
         self.unpin_answers(&mut session);
         (session.settled, session.attempts) = (false, 0);
         match waiting {
-            Waiting::Units { request, raw } | Waiting::Settling { request, raw } => {
+            Waiting::Units { request, raw, .. } | Waiting::Settling { request, raw } => {
                 self.core.handle(self.now, Input::Cancel { request });
                 self.fail_waiting(&mut session, &raw, error);
             }

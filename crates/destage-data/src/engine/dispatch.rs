@@ -257,7 +257,7 @@ impl Engine {
             }
             Answer::Refused(refusal) => self.refused(session, refusal),
             Answer::Later => {
-                Self::wait_for_units(session, request, raw);
+                Self::wait_for_units(session, request, raw, units);
             }
         }
     }

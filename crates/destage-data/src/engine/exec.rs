@@ -12,6 +12,7 @@ use super::overlay::GROUP_OVERHEAD;
 use super::perform::Context;
 use super::prepared::{Prepared, Trouble};
 use super::queued::{Queued, data_commands, discarded, dmls};
+use super::resume::has_others_locked;
 use super::rows::{RowKey, dedup};
 use super::rules::stronger;
 use super::session::{Multi, Session};
@@ -93,7 +94,7 @@ impl Engine {
                 } else {
                     self.read_queued(&multi.requests, session)
                 };
-                self.exec_queued(client, session, multi, &queued, access, observed);
+                self.exec_queued(client, session, multi, &queued, &units, access, observed);
             }
             Answer::Refused(refusal) => {
                 self.unwatch(session);
@@ -101,7 +102,7 @@ impl Engine {
             }
             Answer::Later => {
                 session.multi = Some(multi);
-                Self::wait_for_units(session, request, EXEC);
+                Self::wait_for_units(session, request, EXEC, &units);
             }
         }
     }
@@ -142,31 +143,39 @@ impl Engine {
         self.wait_for_lease(client, session, EXEC);
     }
 
-    /// Executes the transaction: its units are present.
+    /// Executes the transaction: its units are present, and locked if the access is not write-back.
     pub(super) fn exec_now(
         &mut self,
         client: ClientId,
         session: &mut Session,
+        locked: &[UnitId],
         access: Access,
         observed: Lsn,
     ) {
         let multi = session.multi.take().expect("EXEC waits with its commands");
         let queued = self.read_queued(&multi.requests, session);
-        self.exec_queued(client, session, multi, &queued, access, observed);
+        self.exec_queued(client, session, multi, &queued, locked, access, observed);
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the commands and the core's word")]
     fn exec_queued(
         &mut self,
         client: ClientId,
         session: &mut Session,
         multi: Multi,
         queued: &[Queued],
+        locked: &[UnitId],
         access: Access,
         observed: Lsn,
     ) {
         let (all, units) = self.queued_units(queued);
         let units = self.with_parents(session, &units);
         let needed = self.with_parents(session, &all);
+        if has_others_locked(locked, &units, access) {
+            self.release_locks(locked, access);
+            session.multi = Some(multi);
+            return self.exec(client, session);
+        }
         if self.is_known(client, session, multi.once.as_ref()) {
             self.unwatch(session);
             return self.release_locks(&units, access);

@@ -160,7 +160,7 @@ impl Engine {
             Answer::Now(_, observed) => self.leased_now(client, session, raw, observed),
             Answer::Refused(refusal) => self.refused(session, refusal),
             Answer::Later => {
-                Self::wait_for_units(session, request, raw);
+                Self::wait_for_units(session, request, raw, &units);
             }
         }
     }

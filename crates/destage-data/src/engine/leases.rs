@@ -4,7 +4,7 @@ use super::Engine;
 use super::command::Category;
 use super::prepared::Prepared;
 use super::session::{Session, Waiting};
-use destage_core::{ClientId, RequestId, Time};
+use destage_core::{ClientId, RequestId, Time, UnitId};
 use destage_replicas_redis::Reach;
 
 impl Engine {
@@ -99,7 +99,12 @@ impl Engine {
     }
 
     /// Has a request wait for its units.
-    pub(super) fn wait_for_units(session: &mut Session, request: RequestId, raw: &[u8]) {
-        session.waiting = Some(Waiting::Units { request, raw: raw.into() });
+    pub(super) fn wait_for_units(
+        session: &mut Session,
+        request: RequestId,
+        raw: &[u8],
+        units: &[UnitId],
+    ) {
+        session.waiting = Some(Waiting::Units { request, raw: raw.into(), units: units.into() });
     }
 }

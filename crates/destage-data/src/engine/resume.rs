@@ -19,8 +19,8 @@ impl Engine {
             unreachable!("a request that nobody waits for was cancelled")
         };
         match session.waiting.take() {
-            Some(Waiting::Units { raw, .. }) => {
-                self.execute_raw(client, &mut session, &raw, access, observed);
+            Some(Waiting::Units { raw, units, .. }) => {
+                self.execute_raw(client, &mut session, &raw, &units, access, observed);
             }
             Some(Waiting::Settling { raw, .. }) => {
                 self.execute_settled(client, &mut session, &raw, observed);
@@ -45,18 +45,19 @@ impl Engine {
         let is_read = find(&list).is_ok_and(|spec| spec.category == Category::Read);
         session.settled = true;
         if is_read {
-            return self.execute_raw(client, session, raw, Access::Back, observed);
+            return self.execute_raw(client, session, raw, &[], Access::Back, observed);
         }
         session.put_back(raw);
         session.asks_anew = true;
     }
 
-    /// Executes a request, read before, from its bytes.
+    /// Executes a request, read before, from its bytes. These units are locked for it if the access is not write-back.
     pub(super) fn execute_raw(
         &mut self,
         client: ClientId,
         session: &mut Session,
         raw: &[u8],
+        locked: &[UnitId],
         access: Access,
         observed: Lsn,
     ) {
@@ -67,7 +68,7 @@ impl Engine {
         let (once, list) = Once::split(&list);
         let spec = find(list).expect("the command was found before");
         if spec.verb == Verb::Exec {
-            return self.exec_now(client, session, access, observed);
+            return self.exec_now(client, session, locked, access, observed);
         }
         if session.is_leased() {
             return self.leased_now(client, session, raw, observed);
@@ -82,7 +83,10 @@ impl Engine {
         let units = dedup(&all);
         let units = self.with_parents(session, &units);
         let intent = self.rules().intent(std::iter::once(&prepared));
-        if let Some(error) = self.refuses_for_copies(std::iter::once(&prepared)) {
+        if has_others_locked(locked, &units, access) {
+            self.release_locks(locked, access);
+            self.data_prepared(client, session, &prepared, raw);
+        } else if let Some(error) = self.refuses_for_copies(std::iter::once(&prepared)) {
             self.release_locks(&units, access);
             self.fail(session, error);
         } else if self.must_wait(std::iter::once(&prepared))
@@ -116,4 +120,18 @@ impl Engine {
             self.sessions.restore_answered(client, session);
         }
     }
+}
+
+/// Whether what was locked for a request is not what it would change: while it waited, a set that it is about got or lost
+/// members.
+pub(super) fn has_others_locked(locked: &[UnitId], units: &[UnitId], access: Access) -> bool {
+    if access == Access::Back || locked == units {
+        return false;
+    }
+    let sorted = |units: &[UnitId]| {
+        let mut units = units.to_vec();
+        units.sort_unstable();
+        units
+    };
+    sorted(locked) != sorted(units)
 }

@@ -15,7 +15,7 @@ use super::txn::Txn;
 use crate::resp::{Code, Protocol, ReplyError};
 use crate::schema::TableId;
 use destage_core::lease::Token;
-use destage_core::{Lsn, RequestId, Time};
+use destage_core::{Lsn, RequestId, Time, UnitId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -174,8 +174,8 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) enum Waiting {
     /// Its command's rows are fetched, locked by others, or a limit is reached. The request is executed again from its
-    /// bytes.
-    Units { request: RequestId, raw: Box<[u8]> },
+    /// bytes. These are the units that it may find locked for it then.
+    Units { request: RequestId, raw: Box<[u8]>, units: Box<[UnitId]> },
     /// As `Units`, while values that only the origin knows are settled.
     Settling { request: RequestId, raw: Box<[u8]> },
     /// It is asked of the origin which rows have values. Then the request is executed again from its bytes.

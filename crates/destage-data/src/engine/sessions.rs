@@ -531,7 +531,7 @@ mod tests {
         let mut all = sessions();
         let client = all.add(Box::default());
         let request = RequestId(u64::from(client.0) << 32 | 7);
-        let waiting = Waiting::Units { request, raw: Box::default() };
+        let waiting = Waiting::Units { request, raw: Box::default(), units: Box::default() };
         all.get_mut(client).unwrap().waiting = Some(waiting);
         assert!(all.take_waiting(RequestId(request.0 + 1)).is_none());
         assert!(all.take_job(request).is_none() && all.take_waiting_for(client, Lsn(1)).is_none());

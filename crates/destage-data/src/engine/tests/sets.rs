@@ -415,6 +415,57 @@ fn a_score_that_a_fetch_shows_before_its_write_is_settled_is_not_added_to_again(
     }
 }
 
+const DELETES: [&str; 2] = ["DEL items", "MULTI\nDEL items\nEXEC"];
+
+#[test]
+fn what_deletes_a_set_frees_a_member_that_left_while_it_waited() {
+    for delete in DELETES {
+        let mut world = World::new(100);
+        world.told("ZRANGE items 0 -1");
+        world.script.write_through();
+        let deletes = world.script.client;
+        world.script.send(delete);
+        world.script.client = world.script.engine.connect().unwrap();
+        assert_eq!(world.told("ZREM items 0"), "", "both wait: {delete}");
+        world.script.destage();
+        assert_eq!(world.received(), ":1");
+        world.script.settle();
+        world.script.destage();
+        world.script.client = deletes;
+        assert!(world.received().ends_with(":1"), "{delete}");
+        world.origin.rows.retain(|&(table, _), _| table != ITEM);
+        world.origin.watermark = 2;
+        assert_eq!(world.told("ZSCORE items 0\nHGET item:0 n\nZCARD items"), "$-1 $-1 :0");
+    }
+}
+
+#[test]
+fn what_deletes_a_set_locks_a_member_that_joined_while_it_waited() {
+    for delete in DELETES {
+        let mut world = World::new(100);
+        world.told("ZRANGE items 0 -1");
+        world.script.write_through();
+        let joins = world.script.client;
+        assert_eq!(world.told("HSET item:7 tag v1"), "");
+        let deletes = world.script.engine.connect().unwrap();
+        world.script.client = deletes;
+        world.script.send(delete);
+        assert!(world.script.engine.has_fetches(), "it waits for the rows: {delete}");
+        world.script.destage();
+        world.origin.watermark = 1;
+        world.answer();
+        world.script.settle();
+        world.script.client = world.script.engine.connect().unwrap();
+        assert_eq!(world.told("HGET item:7 tag"), "", "it is locked: {delete}");
+        world.script.destage();
+        assert_eq!(world.received(), "$-1");
+        world.script.client = joins;
+        assert_eq!(world.received(), ":1");
+        world.script.client = deletes;
+        assert!(world.received().ends_with(":1"), "{delete}");
+    }
+}
+
 #[test]
 fn a_set_with_changes_of_its_own_shows_no_member_that_went_while_it_was_fetched() {
     let mut origin = Origin::new(shop::model());
