@@ -439,6 +439,10 @@ impl Engine {
             return;
         }
         let mut session = Session::default();
+        if !self.watchers.is_empty() {
+            self.watchers.change(&(table, key.into()));
+            self.note_table_watched(table);
+        }
         self.append_group(&mut session, &[], Access::Back);
         self.freshness.sweep_mut().last = session.last_write;
         self.freshness.sweep_mut().ended += 1;

@@ -161,14 +161,33 @@ impl Engine {
         if !self.schema.rows_end {
             return;
         }
+        let Some(end) = self.end_of(unit) else { return };
+        let now = self.now;
+        let at = end.map(|end| if end > now { end } else { now + LOOK_AGAIN_AFTER });
+        self.freshness.set_deadline(unit, at);
+        self.note_end(unit);
+    }
+
+    /// When a row ends, or that it never does; `None` of what is in no table whose rows end.
+    fn end_of(&self, unit: UnitId) -> Option<Option<Time>> {
         let row = self.rows.get(unit);
         let table = self.schema.tables.get(usize::from(row.table.0));
-        let Some(ttl) = table.and_then(|table| table.ttl.as_ref()) else { return };
+        let ttl = table.and_then(|table| table.ttl.as_ref())?;
         let end = if row.kind == Kind::Row { ttl.end_of_row(row.cells) } else { None };
-        let now = self.now;
-        let at = end
-            .map(|end| if end > milliseconds(now) { time_of(end) } else { now + LOOK_AGAIN_AFTER });
-        self.freshness.set_deadline(unit, at);
+        Some(end.map(|end| if end > milliseconds(self.now) { time_of(end) } else { self.now }))
+    }
+
+    /// Those who have leases on a row are to be told when it ends, also where its copy is dropped before that.
+    pub(super) fn note_end(&mut self, unit: UnitId) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        if let Some(end) = self.end_of(unit) {
+            // That it has ended is what those know who look at it now.
+            let end = end.filter(|&end| end > self.now);
+            let key = (self.rows.get(unit).table, self.rows.key(unit).into());
+            self.watchers.note_end(self.now, key, end);
+        }
     }
 
     /// Whether a copy at its deadline is used on: a row that ends, while the origin cannot tell of it anew. Its readers would

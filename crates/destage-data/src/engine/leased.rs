@@ -47,6 +47,7 @@ impl Engine {
             if let Some(denied) = taken.find_map(Result::err) {
                 return self.lost(session, denied);
             }
+            self.note_ends(&rows);
         }
         Reply::new(&mut session.out, session.protocol).ok();
     }
@@ -177,6 +178,7 @@ impl Engine {
             if prepared.category == Category::Write {
                 self.watchers.exclude(self.now, token, &key)?;
             }
+            self.note_ends(&[key]);
         }
         Ok(())
     }

@@ -60,6 +60,7 @@ impl Engine {
                 watchers.abort(token);
             }
         }
+        self.note_ends(&rows);
         Reply::new(&mut session.out, session.protocol).ok();
     }
 
@@ -82,8 +83,23 @@ impl Engine {
         }
     }
 
+    /// Notes when rows end that are leased from now on. Of those that are not cached that is noted once they are.
+    pub(super) fn note_ends(&mut self, keys: &[RowKey]) {
+        if !self.schema.rows_end {
+            return;
+        }
+        for key in keys {
+            if let Some(unit) = self.rows.find(key.0, &key.1) {
+                self.note_end(unit);
+            }
+        }
+    }
+
     /// Whether nothing has changed that the client watches.
-    pub(super) fn is_unchanged(&self, session: &Session) -> bool {
+    pub(super) fn is_unchanged(&mut self, session: &Session) -> bool {
+        if let Some(token) = session.watch {
+            self.watchers.tell_ends(self.now, token);
+        }
         let is_ignored = self.config.unsafe_flags.in_force().no_leases;
         is_ignored || session.watch.is_none_or(|token| self.watchers.check(self.now, token).is_ok())
     }

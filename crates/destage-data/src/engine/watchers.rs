@@ -13,12 +13,15 @@ use super::rows::RowKey;
 use crate::schema::{Schema, TableId};
 use destage_core::lease::{Denied, Leases, Token};
 use destage_core::{ClientId, DomainId, Lsn, Span, Time};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Who watches, who waits, and who is told.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     leases: Leases<RowKey>,
+    /// When the rows end that someone has a lease on, as far as that is known.
+    ends: BTreeMap<RowKey, Time>,
     /// Who waits for an X lease to end, or for room in the journal.
     waiters: Vec<ClientId>,
     /// Rows of which sessions say that the origin does not have them.
@@ -35,17 +38,63 @@ impl Watchers {
 
     /// An S lease.
     pub(super) fn share(&mut self, now: Time, token: Token, key: &RowKey) -> Result<(), Denied> {
+        // An end that has come concerns those who were there before.
+        self.tell_end(now, key);
         self.leases.share(now, token, key)
     }
 
     /// An X lease.
     pub(super) fn exclude(&mut self, now: Time, token: Token, key: &RowKey) -> Result<(), Denied> {
+        self.tell_end(now, key);
         self.leases.exclude(now, token, key)
     }
 
     /// Nobody leases by this token any more; whether that ends X leases, for which others may wait.
     pub(super) fn abort(&mut self, token: Token) -> bool {
-        !self.leases.abort(token).is_empty()
+        let keys: Vec<RowKey> = if self.ends.is_empty() {
+            Vec::new()
+        } else {
+            self.leases.keys(token).cloned().collect()
+        };
+        let frees = !self.leases.abort(token).is_empty();
+        for key in &keys {
+            if !self.is_held(key) {
+                self.ends.remove(key);
+            }
+        }
+        frees
+    }
+
+    /// A row ends then, as its copy tells, or never. What has ended has, whatever a later copy tells.
+    pub(super) fn note_end(&mut self, now: Time, key: RowKey, end: Option<Time>) {
+        let has_ended = self.ends.get(&key).is_some_and(|&end| end <= now);
+        if has_ended || !self.is_held(&key) {
+            return;
+        }
+        match end {
+            Some(end) => drop(self.ends.insert(key, end)),
+            None => drop(self.ends.remove(&key)),
+        }
+    }
+
+    /// What is leased by this token changes where a row of it has ended.
+    pub(super) fn tell_ends(&mut self, now: Time, token: Token) {
+        if self.ends.is_empty() {
+            return;
+        }
+        let keys: Vec<RowKey> = self.leases.keys(token).cloned().collect();
+        keys.iter().for_each(|key| self.tell_end(now, key));
+    }
+
+    fn tell_end(&mut self, now: Time, key: &RowKey) {
+        if self.ends.get(key).is_some_and(|&end| end <= now) {
+            self.change(key);
+        }
+    }
+
+    /// Whether anyone has a lease on a row.
+    fn is_held(&self, key: &RowKey) -> bool {
+        self.leases.exclusive(key).is_some() || self.leases.shared(key).next().is_some()
     }
 
     /// Whether what was leased by this token is as it was.
@@ -80,6 +129,9 @@ impl Watchers {
             return false;
         }
         let written = self.leases.expire(now);
+        let mut ends = std::mem::take(&mut self.ends);
+        ends.retain(|key, _| self.is_held(key));
+        self.ends = ends;
         tracing::debug!(rows = written.len(), "a session's leases have expired");
         true
     }
@@ -97,6 +149,7 @@ impl Watchers {
     /// The row has changed, or may have. Clients' writes wait for X leases; what the origin changed by itself ends them.
     pub(super) fn change(&mut self, key: &RowKey) {
         self.assumed.forget(key);
+        self.ends.remove(key);
         while self.leases.write(key).is_err() {
             // No S lease is golden here, since sessions are validated in the step in which they end.
             let holder = self.leases.exclusive(key).expect("only an X lease keeps a write off");
@@ -152,7 +205,7 @@ impl Watchers {
 
     #[cfg(test)]
     pub(super) fn is_all_gone(&self) -> bool {
-        self.is_empty()
+        self.is_empty() && self.ends.is_empty()
     }
 }
 

@@ -390,3 +390,53 @@ fn a_new_row_that_is_merged_keeps_nothing_of_one_that_had_ended_whenever_it_is_r
         assert_eq!(world.told("HINCRBY item:1 n 1"), ":8");
     }
 }
+
+#[test]
+fn what_has_a_row_under_watch_or_lease_notices_its_end() {
+    for begin in ["WATCH item:1", "DESTAGE BEGIN 60000"] {
+        // Read while it lives; its copy may leave before its end comes, and it may have been read before by others.
+        for (ms, is_dropped, is_cached) in
+            [(400, false, false), (600, false, false), (600, true, false), (600, false, true)]
+        {
+            let mut world = World::new(&[(1, "b", Some(START + 500)), (2, "c", None)]);
+            if is_cached {
+                world.told("HGET item:1 tag");
+            }
+            world.told(begin);
+            assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+            if is_dropped {
+                let policy = world.engine.policy().clone();
+                let mut evicting = policy.clone();
+                evicting.limits.cache_bytes_max = 0;
+                world.engine.set_policy(world.now, &evicting).unwrap();
+                world.pass(0);
+                world.engine.set_policy(world.now, &policy).unwrap();
+            }
+            world.pass(ms);
+            world.told("MULTI");
+            world.told("HSET item:2 tag x");
+            let expected = if ms < 500 { "*1 :0" } else { "*-1" };
+            assert_eq!(world.told("EXEC"), expected, "{begin}, {ms} ms, {is_dropped}, {is_cached}");
+            // Who looks at it from now on knows that it has ended.
+            world.told(begin);
+            world.told("HGET item:1 tag");
+            world.told("MULTI");
+            world.told("HSET item:2 tag x");
+            assert_eq!(world.told("EXEC"), "*1 :0", "{begin}, {ms} ms, {is_dropped}, {is_cached}");
+            assert!(world.engine.watchers.is_all_gone());
+        }
+    }
+}
+
+#[test]
+fn what_watches_a_row_notices_its_deletion() {
+    for (watched, expected) in [("item:1", "*-1"), ("item:2", "*1 :0")] {
+        let mut world = World::new(&[(1, "b", Some(START - 1)), (2, "c", None)]);
+        assert_eq!(world.told(&format!("WATCH {watched}")), "+OK");
+        world.run(30_000);
+        assert_eq!(world.model.deleted, 1);
+        world.told("MULTI");
+        world.told("HSET item:2 tag x");
+        assert_eq!(world.told("EXEC"), expected, "{watched}");
+    }
+}
