@@ -35,11 +35,7 @@ impl Engine {
             let message = ReplyError::err(format!(
                 "{pattern} is a derived key: GET it before MULTI, and WATCH it where the transaction depends on it"
             ));
-            if session.is_leased() {
-                self.complain(session, message)
-            } else {
-                self.fail(session, message)
-            }
+            self.fail(session, message);
             return true;
         }
         match self.derived_names(keys) {

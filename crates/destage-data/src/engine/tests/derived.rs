@@ -440,6 +440,17 @@ fn commands_that_do_not_fit_a_derived_key_say_which_do() {
 }
 
 #[test]
+fn a_derived_key_in_a_session_under_leases_aborts_it_as_every_refused_command_does() {
+    for before in ["", "\nMULTI"] {
+        let mut script = script();
+        script.told(&format!("DESTAGE BEGIN\nHSET child:0 tag v7{before}\nGET all"));
+        let told = script.told("EXEC");
+        assert!(told.starts_with("-EXECABORT"), "{before}: {told}");
+        assert!(!script.told("HGET child:0 tag").contains("v7"), "{before}");
+    }
+}
+
+#[test]
 fn a_watched_derived_key_changes_with_its_tables() {
     const TRANSACTION: &str = "MULTI\nHSET child:0 tag v7\nEXEC";
     let mut script = script();
