@@ -47,8 +47,13 @@ impl Engine {
             {
                 self.step(client);
             }
+            // A change may have ended a lease, whatever made it.
+            let has_freed = self.watchers.has_freed();
+            if has_freed {
+                self.wake_lease_waiters();
+            }
             // What the last one changed is told before anything else comes in.
-            if !self.rows.tracking().has_pending() {
+            if !has_freed && !self.rows.tracking().has_pending() {
                 break;
             }
         }

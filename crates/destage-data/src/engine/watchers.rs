@@ -22,6 +22,8 @@ pub(super) struct Watchers {
     leases: Leases<RowKey>,
     /// When the rows end that someone has a lease on, as far as that is known.
     ends: BTreeMap<RowKey, Time>,
+    /// A change has ended an X lease, and who waits for that has not been told.
+    has_freed: bool,
     /// Who waits for an X lease to end, or for room in the journal.
     waiters: Vec<ClientId>,
     /// Rows of which sessions say that the origin does not have them.
@@ -154,6 +156,7 @@ impl Watchers {
             // No S lease is golden here, since sessions are validated in the step in which they end.
             let holder = self.leases.exclusive(key).expect("only an X lease keeps a write off");
             self.leases.abort(holder);
+            self.has_freed = true;
         }
     }
 
@@ -178,8 +181,14 @@ impl Watchers {
         self.waiters.retain(|&waiter| waiter != client);
     }
 
+    /// Whether a change has ended an X lease since the waiters were told last.
+    pub(super) fn has_freed(&self) -> bool {
+        self.has_freed
+    }
+
     /// All who wait: they ask again.
     pub(super) fn take_waiters(&mut self) -> Vec<ClientId> {
+        self.has_freed = false;
         std::mem::take(&mut self.waiters)
     }
 

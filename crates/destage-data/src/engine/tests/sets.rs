@@ -415,6 +415,23 @@ fn a_score_that_a_fetch_shows_before_its_write_is_settled_is_not_added_to_again(
     }
 }
 
+#[test]
+fn who_waits_for_the_lease_on_a_set_goes_on_when_a_new_score_of_a_member_ends_it() {
+    let mut world = World::new(100);
+    world.told("ZRANGE items 0 -1");
+    assert_eq!(world.told("DESTAGE BEGIN 1000\nDEL items"), "+OK :1");
+    let leases = world.script.client;
+    let waits = world.script.engine.connect().unwrap();
+    world.script.client = waits;
+    assert_eq!(world.told("DEL items"), "");
+    world.script.client = world.script.engine.connect().unwrap();
+    assert_eq!(world.told("HINCRBY item:0 n 1"), ":11", "the lease is on the set alone");
+    world.script.client = waits;
+    assert_eq!(world.received(), ":1");
+    world.script.client = leases;
+    assert_eq!(world.told("EXEC\nZCARD items"), "*-1 :0");
+}
+
 const DELETES: [&str; 2] = ["DEL items", "MULTI\nDEL items\nEXEC"];
 
 #[test]
