@@ -301,6 +301,7 @@ impl Engine {
                 rows: &self.rows,
                 txn: &mut txn,
                 fields: &self.config.fields,
+                bytes_max: self.config.limits.bytes_max,
                 now: self.now,
                 agreed_ms: self.freshness.sweep().agreed_ms(self.now),
                 expiries: self.freshness.expiries(),

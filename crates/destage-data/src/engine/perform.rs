@@ -30,6 +30,8 @@ pub(crate) struct Context<'a> {
     pub(crate) txn: &'a mut Txn,
     /// `\r\n`-framed field names, per table and column.
     pub(crate) fields: &'a FieldNames,
+    /// Most bytes of a value that grows in place, or of a plain hash: as much as a request may bring.
+    pub(super) bytes_max: usize,
     pub(crate) now: Time,
     /// What has ended by then has ended by the origin's clock, too.
     pub(super) agreed_ms: i64,

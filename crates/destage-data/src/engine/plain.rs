@@ -245,6 +245,9 @@ impl Context<'_> {
         let is_empty = fields.len() == 0;
         let run = fields.encode();
         drop(fields);
+        if prepared.verb != Verb::HDel {
+            self.check_bytes("a hash", run.len())?;
+        }
         if is_empty {
             self.remove(table.id, unit);
             return Ok(());

@@ -411,10 +411,26 @@ impl Context<'_> {
     ) -> Result<(), Trouble> {
         let column = prepared.columns[0];
         let old = self.cell(unit, column)?.unwrap_or_default();
+        self.check_bytes("a string", old.len() + prepared.amount.len())?;
         let longer = [old, &prepared.amount].concat();
         self.replace_string(table, unit, column, &longer, |new| {
             reply.integer(new.len() as i64);
         })
+    }
+
+    /// Refuses what has grown, one command after another, to more than one of them might bring.
+    ///
+    /// # Errors
+    /// It has.
+    pub(super) fn check_bytes(&self, what: &str, bytes: usize) -> Result<(), Trouble> {
+        if bytes <= self.bytes_max {
+            return Ok(());
+        }
+        let message = format!(
+            "{what} of {bytes} bytes exceeds the maximum allowed size of {} (--max-request); nothing was done",
+            self.bytes_max
+        );
+        Err(Trouble::Error(ReplyError::err(message)))
     }
 
     /// Increments a number, or a text that reads as one, as Redis's strings do.

@@ -536,6 +536,28 @@ fn deadlines_reach_from_the_past_to_the_end_of_time() {
 }
 
 #[test]
+fn a_value_that_grows_is_no_longer_than_a_request_may_be() {
+    let mut script = script();
+    script.told("HGET item:0 n");
+    script.engine.config.limits.bytes_max = 1_000;
+    let part = "x".repeat(450);
+    assert_eq!(script.told(&format!("SET a {part}\nAPPEND a {part}")), "+OK\r\n:900\r\n");
+    assert_eq!(script.told(&format!("HSET h f {part}\nHSET h g {part}")), ":1\r\n:1\r\n");
+    let (long, large) = ("-ERR a string of 1350 bytes exceeds", "-ERR a hash of ");
+    for (command, expected) in [
+        (format!("APPEND a {part}"), long),
+        (format!("HSET h i {part}"), large),
+        (format!("HSETNX h i {part}"), large),
+        (format!("MULTI\nAPPEND a {part}\nAPPEND b 1\nEXEC"), "-EXECABORT"),
+    ] {
+        let told = script.told(&command);
+        assert!(told.contains(expected), "{told}");
+    }
+    let told = script.told("STRLEN a\nHLEN h\nEXISTS b\nAPPEND a x\nHDEL h g");
+    assert_eq!(told, ":900\r\n:2\r\n:0\r\n:901\r\n:1\r\n", "all is as it was");
+}
+
+#[test]
 fn a_scan_shows_plain_keys_behind_the_rows() {
     let mut script = script();
     script.told("SET a 1\nHSET b f 1\nSET c 1 PX 1");
