@@ -20,10 +20,11 @@ use super::queued::Queued;
 use super::rows::RowKey;
 use super::session::{Ahead, Multi, Session};
 use super::txn::Txn;
+use super::watch::KEYS_MAX;
 use crate::mapping::Shape;
 use crate::resp::{Args, Code, Reply, ReplyError, parse};
 use crate::schema::TableId;
-use destage_core::lease::Denied;
+use destage_core::lease::{Denied, Token};
 use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
 
 /// Most writes of one session: a command performs all of them again unless what they come to was kept.
@@ -37,6 +38,12 @@ const SPOILT: ReplyError = ReplyError::fixed(
                       DISCARD, and begin anew",
 );
 
+/// What a session is told that has asked for leases on too many keys.
+const TOO_MANY: ReplyError = ReplyError::fixed(
+    Code::Err,
+    "a session has leases on at most 10000 keys, read or written: divide it, or use MULTI",
+);
+
 impl Engine {
     /// DESTAGE EXCLUDE key [key ...]: X leases on rows that are to be read and then written.
     fn exclude(&mut self, session: &mut Session, keys: &[&[u8]]) {
@@ -46,6 +53,9 @@ impl Engine {
             let mut taken = rows.iter().map(|key| self.watchers.exclude(self.now, token, key));
             if let Some(denied) = taken.find_map(Result::err) {
                 return self.lost(session, denied);
+            }
+            if self.has_too_many(token) {
+                return self.fail(session, TOO_MANY);
             }
             self.note_ends(&rows);
         }
@@ -61,6 +71,9 @@ impl Engine {
                 names.iter().map(|name| watchers.share(self.now, token, &entry_key(name)));
             if let Some(denied) = taken.find_map(Result::err) {
                 return self.lost(session, denied);
+            }
+            if self.has_too_many(token) {
+                return self.fail(session, TOO_MANY);
             }
         }
         Reply::new(&mut session.out, session.protocol).ok();
@@ -139,6 +152,9 @@ impl Engine {
         if let Err(denied) = self.take_leases(session, &prepared) {
             return self.lost(session, denied);
         }
+        if session.watch.is_some_and(|token| self.has_too_many(token)) {
+            return self.fail(session, TOO_MANY);
+        }
         let Some(multi) = session.multi.take() else { return };
         let is_more = multi.bytes + raw.len() > self.config.limits.bytes_max
             || multi.requests.len() >= WRITES_MAX;
@@ -164,6 +180,11 @@ impl Engine {
                 Self::wait_for_units(session, request, raw, &units);
             }
         }
+    }
+
+    /// Whether a session has leases on more keys than it may. The refusal ends all of them.
+    fn has_too_many(&self, token: Token) -> bool {
+        self.watchers.keys(token).len() > KEYS_MAX
     }
 
     /// S leases on all keys of a command, X leases if it writes them.

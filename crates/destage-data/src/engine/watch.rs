@@ -9,8 +9,8 @@ use super::session::{Multi, Session};
 use crate::resp::{Code, Reply, ReplyError};
 use destage_core::{Span, UnitId};
 
-/// Most keys that one connection watches.
-const KEYS_MAX: usize = 10_000;
+/// Most keys that one connection watches, or has leases on.
+pub(super) const KEYS_MAX: usize = 10_000;
 
 /// Lifetimes, in milliseconds.
 const LIFETIME_MS_DEFAULT: u64 = 1_000;

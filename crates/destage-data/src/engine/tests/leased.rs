@@ -125,6 +125,28 @@ fn a_leased_session_with_too_many_writes_does_none_of_them() {
 }
 
 #[test]
+fn a_leased_session_has_leases_on_a_bounded_number_of_keys() {
+    let named = |command: &str, name: &str, range: std::ops::Range<u32>| {
+        range.fold(command.to_owned(), |all, key| format!("{all} {name}:{key}"))
+    };
+    for (command, name) in
+        [("DESTAGE EXCLUDE", "item"), ("DESTAGE SHARE", "entry"), ("EXISTS", "item")]
+    {
+        let mut world = Leased::new();
+        assert_eq!(world.told(0, "DESTAGE BEGIN 60000\nHINCRBY item:0 n 1"), "+OK :11");
+        let told = world.told(0, &named(command, name, 1..10_000));
+        assert!(!told.starts_with('-'), "{command}: {told}");
+        // The same keys once more are no more than before.
+        let told = world.told(0, &named(command, name, 1..3));
+        assert!(!told.starts_with('-'), "{command}: {told}");
+        let told = world.told(0, &named(command, name, 10_000..10_001));
+        assert!(told.starts_with("-ERR a session has leases on at most 10000 keys"), "{told}");
+        assert!(world.script.engine.watchers.is_empty(), "{command}");
+        assert!(world.told(0, "EXEC").starts_with("-EXECABORT"), "{command}");
+    }
+}
+
+#[test]
 fn a_refused_command_behind_multi_in_a_leased_session_ends_its_leases() {
     let mut world = Leased::new();
     assert_eq!(world.told(0, "DESTAGE BEGIN\nHINCRBY item:0 n 1\nMULTI"), "+OK :11 +OK");
