@@ -64,7 +64,8 @@ pub enum Input<'a> {
     Through {
         /// Every unit that was written, once, with its size in bytes.
         units: &'a [(UnitId, u32)],
-        /// As the effect said; the units are kept after `Through` and dropped after `Around`.
+        /// As the effect said; the units are kept after `Through` and dropped after `Around`. [`Access::Back`] where units
+        /// follow a write that had not locked them: they are kept, and locked still for whoever has locked them by now.
         access: Access,
         /// Whether the origin has it. If not, the cached copies are dropped: nobody knows what it holds.
         result: Result<(), Fault>,

@@ -337,9 +337,7 @@ impl Core {
     /// A request executed with [`Access::Through`] wrote nothing.
     pub(super) fn release(&mut self, units: &[UnitId]) {
         self.release_locks(units);
-        for &unit in units {
-            self.drop_if_idle(unit);
-        }
+        units.iter().for_each(|&unit| self.drop_if_idle(unit));
     }
 
     /// The driver has written through the origin, without a group.
@@ -351,11 +349,13 @@ impl Core {
     ) {
         for &(unit, bytes) in units {
             match (access, result) {
-                (Access::Through, Ok(())) => self.units.carried(unit, bytes),
+                (Access::Through | Access::Back, Ok(())) => self.units.carried(unit, bytes),
                 _ if self.units.is_fetching(unit) => self.units.outdate_fetch(unit),
                 _ => self.units.make_absent(unit),
             }
-            self.units.unlock(unit);
+            if access != Access::Back {
+                self.units.unlock(unit);
+            }
         }
         for &(unit, _) in units {
             self.wake(unit);

@@ -286,8 +286,8 @@ impl Engine {
                     self.follow(unit, &bytes);
                 }
                 let units = [(unit, self.rows.bytes(unit))];
-                let input =
-                    Input::Through { units: &units, access: Access::Through, result: Ok(()) };
+                // The group has changed members. Who has the collection locked is another one.
+                let input = Input::Through { units: &units, access: Access::Back, result: Ok(()) };
                 self.core.handle(self.now, input);
             }
         }

@@ -137,6 +137,25 @@ fn a_request_that_writes_nothing_after_all_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_unit_that_follows_the_write_of_another_one_stays_locked_for_whoever_has_it() {
+    for (access, answers) in
+        [(Access::Back, Vec::new()), (Access::Through, [execute(3), send(3)].into())]
+    {
+        let mut pair = Pair::new(Policy { acknowledge: Acknowledge::Origin, ..policy() });
+        pair.load(0);
+        pair.load(1);
+        let write = Intent::Write { bytes: 10, ack: Ack::Policy, fetch: true };
+        let effects = pair.access(1, write, &[0, 1]);
+        assert!(matches!(effects[0], Effect::Execute { access: Access::Through, .. }));
+        assert_eq!(pair.read(3, 0), []);
+        let units = [(UnitId(0), 50)];
+        assert_eq!(pair.send(Input::Through { units: &units, access, result: Ok(()) }), answers);
+        assert_eq!(pair.core.status().cache_bytes, 150, "its size is the new one");
+        pair.send(Input::Release { units: &[UnitId(0), UnitId(1)] });
+    }
+}
+
+#[test]
 fn a_reader_observes_the_write_executed_just_before_it() {
     let mut pair = Pair::new(policy());
     pair.plans.insert(RequestId(1), (DomainId(0), [UnitId(0)].to_vec()));
