@@ -13,7 +13,7 @@ use super::rows::RowKey;
 use crate::schema::{Schema, TableId};
 use destage_core::lease::{Denied, Leases, Token};
 use destage_core::{ClientId, DomainId, Lsn, Span, Time};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Who watches, who waits, and who is told.
