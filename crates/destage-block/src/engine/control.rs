@@ -27,6 +27,11 @@ impl Volume {
         Ok(())
     }
 
+    /// The policy that was asked for last: the one that is to come into force, or the one in force.
+    pub fn wanted_policy(&self) -> &Policy {
+        self.service.next_policy().unwrap_or_else(|| self.core.policy())
+    }
+
     /// Whether [`Drive::set_policy`] would take this policy now.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 //! fails for any time, and the loss of power at any job's any step.
 
 mod allocation;
+mod auto;
 mod batches;
 mod consistency;
 mod control;

@@ -3,6 +3,7 @@
 //! A run is a function of its seed. `DESTAGE_SEEDS=n` runs more of them, `DESTAGE_SEED=n` one.
 
 mod ahead;
+mod auto;
 mod bench;
 mod changes;
 mod choice;

@@ -2,32 +2,23 @@
 
 use super::Served;
 use super::requests::Kind;
-use crate::engine::VolumeMode;
 use crate::settings::AUTO_IN_GROUP;
 use destage_core::Time;
-use destage_engine::Drive;
-use destage_engine::auto::{Counts, Goal};
+use destage_engine::auto::Goal;
 
 impl Served {
+    /// When [`Served::look_at_auto`] has something to do.
+    pub(super) fn auto_due(&self) -> Option<Time> {
+        self.volume.auto_due(&self.auto)
+    }
+
     /// Looks whether another setting is to be tried, kept or taken back.
     pub(super) fn look_at_auto(&mut self, now: Time) {
-        if self.auto.due().is_none_or(|at| at > now) {
+        if self.auto_due().is_none_or(|at| at > now) {
             return;
         }
-        let status = self.volume.status();
-        let of_core = Counts::of(&status.core);
-        let (answers, answers_nanos) = self.requests.totals(Kind::Write);
-        let counts = Counts {
-            changes: status.core.destaged,
-            sent: status.sent_blocks,
-            answers,
-            answers_nanos,
-            is_disturbed: of_core.is_disturbed || !matches!(status.mode, VolumeMode::Serving(_)),
-            ..of_core
-        };
-        if let Some(policy) = self.auto.look(now, self.volume.policy(), &counts)
-            && let Err(why) = self.volume.set_policy(now, &policy)
-        {
+        let answers = self.requests.totals(Kind::Write);
+        if let Err(why) = self.volume.look_at_auto(now, &mut self.auto, answers) {
             tracing::warn!(volume = self.name, why, "auto: the volume does not take the setting");
         }
     }
@@ -42,8 +33,7 @@ impl Served {
         goal: Option<Option<Goal>>,
     ) -> Result<(), String> {
         let Some(goal) = goal else { return Ok(()) };
-        let policy = self.auto.switch(now, goal, self.volume.policy());
-        policy.map_or(Ok(()), |policy| self.volume.set_policy(now, &policy)).map_err(str::to_owned)
+        self.volume.switch_auto(now, &mut self.auto, goal).map_err(str::to_owned)
     }
 
     /// Why it cannot be switched on, if it cannot.

@@ -263,9 +263,10 @@ fn is_of_volumes(named: WritePolicy) -> bool {
     !matches!(named, WritePolicy::WriteAround | WritePolicy::Strict)
 }
 
-/// The volume's policy with parts changed: a policy's name, `order=`, `commit=` and what every front end takes.
+/// The policy that the volume has or is about to have, with parts changed: a policy's name, `order=`, `commit=` and what every
+/// front end takes.
 fn change(served: &Served, args: &[String]) -> Result<(Policy, bool), String> {
-    let mut changed = served.volume.policy().clone();
+    let mut changed = served.volume.wanted_policy().clone();
     let mut on_flush = served.commits_on_flush;
     let mut rest = Vec::new();
     for arg in args {

@@ -249,7 +249,7 @@ impl Server {
         if !self.looks.is_empty() {
             return Duration::ZERO;
         }
-        let of = |served: &Served| [served.volume.next_timeout(), served.auto.due()];
+        let of = |served: &Served| [served.volume.next_timeout(), served.auto_due()];
         let volumes = self.volumes.iter().flat_map(of).flatten();
         let handshake = self.handshakes.front().map(|handshake| handshake.until);
         self.shell.timeout(volumes.chain(handshake).min())
