@@ -50,12 +50,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether a policy takes effect only once everything undecided is at the origin: one that writes through, and any after one
-    /// with less order. That one may have sent a part of what the next one sends as a whole, or newer versions ahead.
+    /// Whether a policy takes effect only once everything undecided is at the origin: one that writes through, and any with
+    /// another order. The one before may have sent a part of what the next one sends as a whole, or newer versions ahead. What
+    /// it sent as a whole may have failed, and would be repeated in parts. And its writes lack the next one's levels.
     fn drains_before(&self, next: &Policy) -> bool {
         let current = self.core.policy();
-        let has_less = strictness(current.order) < strictness(next.order);
-        next.waits_for_origin() || (has_less && !current.waits_for_origin())
+        let has_other_order = next.order != Order::Any && next.order != current.order;
+        next.waits_for_origin() || (has_other_order && !current.waits_for_origin())
     }
 
     /// Puts the next policy in force if it may be.
@@ -231,13 +232,3 @@ impl Volume {
 
 /// No request: their numbers begin at 1.
 const NOBODY: u32 = 0;
-
-/// How much order the origin's states have: more after a policy of a greater number.
-fn strictness(order: Order) -> u8 {
-    match order {
-        Order::Any => 0,
-        Order::Epoch => 1,
-        Order::Strict => 2,
-        Order::Unit { .. } | Order::Domain => 3,
-    }
-}
