@@ -7,7 +7,7 @@ use super::write::NewGroup;
 use crate::block::BLOCK;
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
-use destage_core::{Access, Input, Lsn, Order, Policy, StopReason, Time, WaitFor};
+use destage_core::{Access, Input, Lsn, Order, Policy, Span, StopReason, Time, WaitFor};
 use destage_engine::Drive;
 use destage_journal::Journal;
 
@@ -59,11 +59,43 @@ impl Volume {
         next.waits_for_origin() || (has_other_order && !current.waits_for_origin())
     }
 
+    /// Whether a policy takes effect only once the origin holds durably what went past the log: one with an order. What comes
+    /// later must not outlive at the origin what came before, nor be compared with it after a crash.
+    fn flushes_before(&self, next: &Policy) -> bool {
+        let current = self.core.policy();
+        let is_other = current.waits_for_origin() || next.order != current.order;
+        is_other && next.order != Order::Any && !next.waits_for_origin()
+    }
+
+    /// Whether the origin holds durably what went past the log; it is flushed if it may not.
+    fn is_flushed_for_change(&mut self) -> bool {
+        if !self.write_through.needs_flush() {
+            return true;
+        }
+        let is_due = self.service.next_try().is_none_or(|at| at <= self.now);
+        // What is being closed flushes the origin once more itself.
+        if is_due && !self.write_through.is_flushing() && !self.service.is_closing() {
+            self.flush_origin(NOBODY);
+        }
+        false
+    }
+
+    /// The origin has been flushed for nobody who asked, or not. A change of the policy that waits for it is tried again later.
+    pub(super) fn flushed_for_nobody(&mut self, is_good: bool) {
+        if !is_good {
+            self.service.try_again_at(self.now + FLUSH_RETRY);
+        }
+    }
+
     /// Puts the next policy in force if it may be.
     pub(super) fn try_next_policy(&mut self) -> bool {
         let Some(next) = self.service.next_policy() else { return true };
-        let is_drained = !self.fragments.is_write_under_way() && self.core.decided() == self.last();
+        let is_quiet = !self.fragments.is_write_under_way();
+        let is_drained = is_quiet && self.core.decided() == self.last();
         if self.drains_before(next) && !is_drained {
+            return false;
+        }
+        if self.flushes_before(next) && !(is_quiet && self.is_flushed_for_change()) {
             return false;
         }
         let Some((policy, pauses)) = self.service.take_next_policy() else { return true };
@@ -231,4 +263,6 @@ impl Volume {
 }
 
 /// No request: their numbers begin at 1.
-const NOBODY: u32 = 0;
+pub(super) const NOBODY: u32 = 0;
+/// A change of the policy that waits for a flush of the origin tries again so long after one that failed.
+const FLUSH_RETRY: Span = Span::from_secs(1);

@@ -91,8 +91,8 @@ impl Drive for Volume {
         let moved = self.start_fragments();
         self.start_fetches();
         self.start_installs();
-        self.upkeep();
-        moved
+        // Writes waited for another policy.
+        self.upkeep() || moved
     }
 
     /// While the policy is being changed, it begins when that is done, since writes wait for it.

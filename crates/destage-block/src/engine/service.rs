@@ -1,7 +1,7 @@
 //! What the volume does with requests: serves them, holds writes up, refuses them.
 
 use super::status::VolumeMode;
-use destage_core::{Mode, Policy, StopReason};
+use destage_core::{Mode, Policy, StopReason, Time};
 
 /// Everything that keeps requests from being served as usual.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(super) struct Service {
     freezing: Vec<u64>,
     /// The policy that comes into force once everything undecided is at the origin.
     next_policy: Option<Box<Policy>>,
+    /// When what it waits for is tried again, after a failure.
+    next_try: Option<Time>,
     /// Destaging pauses as soon as the next policy is in force.
     is_pause_due: bool,
 }
@@ -89,6 +91,16 @@ impl Service {
         self.next_policy = Some(Box::new(policy));
     }
 
+    /// What the next policy waits for has failed, and is not to be tried before this time.
+    pub(super) fn try_again_at(&mut self, at: Time) {
+        self.next_try = self.next_policy.is_some().then_some(at);
+    }
+
+    /// When what the next policy waits for may be tried again, if it has failed.
+    pub(super) fn next_try(&self) -> Option<Time> {
+        self.next_try
+    }
+
     pub(super) fn next_policy(&self) -> Option<&Policy> {
         self.next_policy.as_deref()
     }
@@ -96,6 +108,7 @@ impl Service {
     /// The next policy comes into force. Returns it, and whether destaging pauses then.
     pub(super) fn take_next_policy(&mut self) -> Option<(Box<Policy>, bool)> {
         let policy = self.next_policy.take()?;
+        self.next_try = None;
         Some((policy, std::mem::take(&mut self.is_pause_due)))
     }
 

@@ -2,6 +2,7 @@
 //!
 //! A run is a function of its seed. `DESTAGE_SEEDS=n` runs more of them, `DESTAGE_SEED=n` one.
 
+mod after_through;
 mod ahead;
 mod auto;
 mod bench;

@@ -137,17 +137,19 @@ impl Upkeep {
 }
 
 impl Volume {
-    /// Whatever is due.
-    pub(super) fn upkeep(&mut self) {
+    /// Whatever is due. True if another policy is in force.
+    pub(super) fn upkeep(&mut self) -> bool {
         self.reclaim();
         if self.service.is_stopped() {
-            return;
+            return false;
         }
         self.finish_freezing();
-        self.try_next_policy();
+        let was_changing = self.service.next_policy().is_some();
+        let is_changed = was_changing && self.try_next_policy();
         if self.checkpoint_due().is_some_and(|at| at <= self.now) {
             self.begin_checkpoint();
         }
+        is_changed
     }
 
     /// When [`Volume::upkeep`] has something to do by the passing of time alone.
@@ -155,7 +157,9 @@ impl Volume {
         if self.service.is_stopped() {
             return None;
         }
-        [self.log.next_timeout(), self.checkpoint_due()].into_iter().flatten().min()
+        // One that has passed waits for something else.
+        let next_try = self.service.next_try().filter(|&at| at > self.now);
+        [self.log.next_timeout(), self.checkpoint_due(), next_try].into_iter().flatten().min()
     }
 
     /// Lets go of the log as far as nobody needs it.

@@ -1,5 +1,6 @@
 //! Writing: into the log, or through to the origin.
 
+use super::control::NOBODY;
 use super::fragment::Work;
 use super::job::{ThroughJob, Work as JobWork};
 use super::overlay::LoggedGroup;
@@ -234,6 +235,9 @@ impl Volume {
             self.counters.note_origin_error(&error.message);
         } else if is_lost {
             self.counters.note_origin_error("the origin may have lost writes before a flush");
+        }
+        if asked == NOBODY {
+            return self.flushed_for_nobody(result.is_ok());
         }
         self.origin_flushed(asked, result.is_ok() && !is_lost);
     }

@@ -45,6 +45,11 @@ impl WriteThrough {
         self.is_unflushed || self.flushes > 0
     }
 
+    /// Whether a flush is under way.
+    pub(super) fn is_flushing(&self) -> bool {
+        self.flushes > 0
+    }
+
     /// A flush begins. It does not cover writes that are under way.
     pub(super) fn begin_flush(&mut self, is_write_under_way: bool) {
         self.is_unflushed = is_write_under_way;
