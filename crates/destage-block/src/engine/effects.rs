@@ -22,7 +22,7 @@ impl FrontEnd for Volume {
     }
 
     fn send_replies(&mut self, client: ClientId) {
-        self.requests.answer(client.0);
+        self.reply_due(client.0);
     }
 
     fn wait_ended(&mut self, request: RequestId, _outcome: Outcome) {

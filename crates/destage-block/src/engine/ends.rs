@@ -6,7 +6,7 @@ use super::job::Work as JobWork;
 use super::requests::{Ended, Kind};
 use super::waits::Wait;
 use crate::request::{Reply, RequestError};
-use destage_core::{Lsn, WaitFor};
+use destage_core::{Lsn, Span, WaitFor};
 
 impl Volume {
     /// A fragment is done, or has failed.
@@ -50,6 +50,16 @@ impl Volume {
             Some(lsn) => self.respond(asked, lsn, true),
             None => self.requests.answer(asked),
         }
+    }
+
+    /// The core lets a reply leave. It may have held it since before the cache's file was found lost.
+    pub(super) fn reply_due(&mut self, asked: u32) {
+        let policy = self.core.policy();
+        let is_every = policy.commit == Span::ZERO;
+        if self.service.has_lost_log(policy) && self.requests.claims_durability(asked, is_every) {
+            return self.requests.finish(asked, Reply::Error(RequestError::Io));
+        }
+        self.requests.answer(asked);
     }
 
     /// A fragment fails, and the write that it read for with it.

@@ -201,6 +201,12 @@ impl Requests {
         (matches!(state.kind, Kind::Write { .. }) && state.lsn > Lsn::ZERO).then_some(state.lsn)
     }
 
+    /// Whether the reply to a request says that what it wrote is durable. With `is_every`, that to any write does.
+    pub(super) fn claims_durability(&self, asked: u32, is_every: bool) -> bool {
+        let kind = self.under_way.get(&asked).map(|state| state.kind);
+        matches!(kind, Some(Kind::Write { fua }) if fua || is_every)
+    }
+
     /// A fragment of a write is at the origin and not in the log.
     pub(super) fn note_through(&mut self, asked: u32) {
         if let Some(asked) = self.under_way.get_mut(&asked) {

@@ -178,3 +178,44 @@ fn nothing_that_waited_when_the_cache_was_lost_counts_as_durable() {
     // What was logged is sent to the origin all the same, as far as it goes.
     assert!(bench.world.origin.bytes()[..BLOCK] == [1; BLOCK]);
 }
+
+/// With d = 0 every reply says that the write is durable.
+#[test]
+fn a_reply_held_until_the_log_is_synced_is_no_success_once_the_cache_is_lost() {
+    let mut choice = lazy(Order::Epoch);
+    choice.policy.commit = Span::ZERO;
+    let mut bench = Bench::new(choice);
+    let unchanged = bench.read(1, BLOCK as u64, BLOCK as u32);
+    bench.write(2, 0, &[2; BLOCK], false);
+    bench.run_except(Some(JobKind::Log));
+    assert_eq!(bench.reply(2), None, "it waits for the log");
+    bench.volume.lose_cache(bench.now);
+    bench.run();
+    assert_eq!(bench.reply(2), Some(&Reply::Error(RequestError::Io)));
+    assert!(bench.read(3, BLOCK as u64, BLOCK as u32) == unchanged, "reads go on");
+}
+
+#[test]
+fn a_durable_write_held_because_the_origin_is_late_is_no_success_once_the_cache_is_lost() {
+    let mut bench = Bench::new(lazy(Order::Epoch));
+    bench.world.origin.go_away_after(1);
+    bench.write(1, 0, &[1; BLOCK], true);
+    bench.run();
+    assert_eq!(bench.reply(1), Some(&Reply::Done));
+    bench.write(2, BLOCK as u64, &[2; BLOCK], true);
+    bench.write(3, 2 * BLOCK as u64, &[3; BLOCK], false);
+    bench.run_except(Some(JobKind::Log));
+    bench.now = bench.now + Span(2 * bench.choice.policy.staleness.0);
+    bench.run();
+    assert_eq!([bench.reply(2), bench.reply(3)], [None, Some(&Reply::Done)], "D is exceeded");
+    bench.volume.lose_cache(bench.now);
+    bench.run();
+    assert_eq!(bench.reply(2), None);
+    bench.world.origin.come_back();
+    bench.now = bench.now + Span::from_secs(60);
+    bench.run();
+    assert_eq!(bench.volume.undecided(), 0);
+    bench.volume.tick(bench.now);
+    bench.run();
+    assert_eq!(bench.reply(2), Some(&Reply::Error(RequestError::Io)));
+}
