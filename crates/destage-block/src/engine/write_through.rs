@@ -65,6 +65,10 @@ impl WriteThrough {
         self.losses_found += u64::from(is_lost);
         // What a failed flush covered is not known to be durable; nobody was told that it is.
         self.is_unflushed |= !is_good || (is_lost && is_last);
+        if !self.is_unflushed && self.flushes == 0 {
+            // Good flushes have covered all there is: later losses are of later writes, each of which tells its own count.
+            self.losses = None;
+        }
         is_lost
     }
 
@@ -127,6 +131,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_flushed_before_a_loss_is_not_lost_by_it() {
+        let mut through = WriteThrough::new(false);
+        let write = |through: &mut WriteThrough, losses| {
+            through.begin();
+            through.end(losses);
+        };
+        write(&mut through, 3);
+        through.begin_flush(false);
+        assert!(!through.end_flush(true, 3, false));
+        // Somebody else's write was lost.
+        write(&mut through, 4);
+        through.begin_flush(false);
+        assert!(!through.end_flush(true, 4, false), "nothing of ours was lost");
+        write(&mut through, 4);
+        // A flush that is under way, or fails, has covered nothing yet.
+        through.begin_flush(false);
+        through.begin_flush(false);
+        assert!(!through.end_flush(true, 4, false));
+        assert!(!through.end_flush(false, 4, false));
+        write(&mut through, 5);
+        through.begin_flush(false);
+        assert!(through.end_flush(true, 5, false), "the write before may be lost");
+    }
+
+    #[test]
     fn a_loss_is_found_once_and_kept_for_the_next_start_at_the_end_only() {
         let mut through = WriteThrough::new(false);
         through.begin();
@@ -136,6 +165,8 @@ mod tests {
         assert_eq!((through.losses_found(), through.is_unflushed()), (1, false));
         through.begin_flush(false);
         assert!(!through.end_flush(true, 4, true));
+        through.begin();
+        through.end(4);
         through.begin_flush(false);
         assert!(through.end_flush(true, 5, true));
         assert_eq!((through.losses_found(), through.is_unflushed()), (2, true));
