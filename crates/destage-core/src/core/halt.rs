@@ -73,6 +73,15 @@ impl Core {
         is_halted && domains.iter().zip(standing).all(|(domain, stands)| stands || is_idle(domain))
     }
 
+    /// Whether the origin may have decided more than [`Core::decided`] says: something is under way or to be repeated, or a batch
+    /// was rejected of which some groups may have landed. A write that is rejected alone, where its domain halts, did not.
+    pub fn is_in_doubt(&self) -> bool {
+        let is_open = |domain: &Domain| {
+            domain.isolate.is_some() && !matches!(domain.halt, Some(Halt::Rejected(_)))
+        };
+        self.destager.away().next().is_some() || self.destager.domains.iter().any(is_open)
+    }
+
     /// Whether a domain that is not among those that stand waits for one of them, since the group at its head is of both.
     fn is_behind(&self, at: usize, standing: &[bool]) -> bool {
         let domain = &self.destager.domains[at];

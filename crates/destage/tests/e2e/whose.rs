@@ -1,7 +1,7 @@
 //! A journal's writes go to the origin that they were acknowledged for, and to no other.
 
 use crate::harness::server::binary;
-use crate::harness::{Database, Launch, PATIENCE, Scratch, shop};
+use crate::harness::{Database, Launch, PATIENCE, Proxy, Scratch, shop};
 use std::path::Path;
 use std::process::Command;
 
@@ -103,6 +103,33 @@ fn after_a_kill_no_other_origin_is_sent_anything() {
     let change = format!("sqlite:{}=sqlite:{}", shop.display(), to.display());
     launch.with(&["--change-origin", &change]).refused().says(14, &["did not end in order"]);
     assert_eq!(stock(&database), before);
+}
+
+#[test]
+fn what_an_origin_may_have_taken_without_an_answer_is_sent_to_no_other() {
+    let scratch = Scratch::new();
+    let each = [(shop::postgres(), shop::postgres()), (shop::mariadb(), shop::mariadb())];
+    for (from, to) in each.into_iter().filter_map(|(from, to)| from.zip(to)) {
+        let (taken, before) = (stock(&from) + 5, stock(&to));
+        let (proxy, url) = Proxy::before(&from.url());
+        let data = scratch.join(if matches!(from, Database::Postgres(_)) { "one" } else { "two" });
+        let lazy = ["--when", "pressure", "--staleness", "1h", "--drain-timeout", "2s"];
+        let server = Launch::before(&scratch, &url).at(data.clone()).with(&lazy).start();
+        assert!(!server.client().run("HINCRBY products:1 stock 5").is_error());
+        proxy.lose_next_commit();
+        server.terminate(PATIENCE).says(12, &["stopped with 1 writes"]);
+        assert!(proxy.has_lost());
+        assert_eq!(stock(&from), taken);
+        let json = inspected_json(&data);
+        let noted = json["origin"].as_str().expect("it is noted");
+        let launch = Launch::before(&scratch, &to.url()).at(data);
+        let named = launch.with(&["--change-origin", "a=b"]).refused();
+        let flag = named.log.split("--change-origin '").nth(1).and_then(|it| it.split('\'').next());
+        let change = flag.expect("the refusal says what to write");
+        assert!(change.starts_with(noted), "{change}");
+        launch.with(&["--change-origin", change]).refused().says(14, &["had answered", noted]);
+        assert_eq!(stock(&to), before);
+    }
 }
 
 #[test]

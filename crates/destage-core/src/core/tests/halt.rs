@@ -49,6 +49,32 @@ fn a_domain_that_stops_parks_nothing_and_nothing_overtakes_what_it_halted_at() {
 }
 
 #[test]
+fn what_the_origin_owes_an_answer_for_is_in_doubt_until_it_is_decided_or_rejected_alone() {
+    let (mut pair, _) = dirty(policy(), &[&[0], &[1]]);
+    assert!(pair.core.is_in_doubt(), "it is under way");
+    pair.destage_failed(0, Fault::Unavailable);
+    assert!(pair.core.is_in_doubt(), "its answer is lost");
+    pair.at(50);
+    pair.settle();
+    assert!(!pair.core.is_in_doubt());
+    pair.send(Input::Pause);
+    pair.write(9, &[0]);
+    pair.synced(3);
+    assert!(!pair.core.is_in_doubt(), "it was not sent");
+    // The second of three is rejected, and the first may have landed.
+    let (mut pair, _) = dirty(stopping(), &[&[0], &[1], &[2]]);
+    pair.send(Input::Pause);
+    pair.destage_failed(0, Fault::Rejected);
+    assert!(pair.core.is_in_doubt());
+    assert!(!halted_at_the_second(stopping()).core.is_in_doubt());
+    let (mut pair, _) = dirty(policy(), &[&[0]]);
+    assert_eq!(pair.destage_failed(0, Fault::Rejected), [park(1, None)]);
+    assert!(pair.core.is_in_doubt(), "it is being parked");
+    pair.parked(1);
+    assert!(!pair.core.is_in_doubt());
+}
+
+#[test]
 fn resume_tries_again_alone_and_goes_on_or_halts_again() {
     let mut pair = halted_at_the_second(stopping());
     assert_eq!(pair.send(Input::Resume), [destage(4)]);

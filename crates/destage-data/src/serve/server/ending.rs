@@ -141,8 +141,9 @@ impl Server {
             0 => self.dirty_remains(left),
             _ => too_few_copies(left, uncopied),
         });
-        // Of several domains, some may have decided more than all have.
-        let is_told = left == 0 || self.engine.partition().is_one();
+        // What the origin has not answered it may have decided, and of several domains some may have decided more than all have.
+        let is_told =
+            left == 0 || self.engine.partition().is_one() && !self.engine.core().is_in_doubt();
         let decided = is_told.then(|| self.engine.decided().0);
         let journal = self.engine.into_journal();
         let last = journal.last();
