@@ -498,10 +498,7 @@ impl Core {
         let full = buffered > 0 && dirty > limits.dirty_bytes_max
             || journal_bytes >= limits.journal_bytes_max;
         self.leave_fallback();
-        self.requests.full = full;
-        if full && at_limit == AtLimit::WriteThrough {
-            self.requests.fallback = true;
-        }
+        self.judged(full);
         if self.requests.fallback {
             let with_excess = |most: u64| most.saturating_add(most / FALLBACK_EXCESS_DIVISOR);
             let is_over = buffered > 0 && dirty > with_excess(limits.dirty_bytes_max)

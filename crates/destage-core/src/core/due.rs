@@ -3,7 +3,7 @@
 use super::Core;
 use super::queue::Domain;
 use crate::id::Lsn;
-use crate::policy::When;
+use crate::policy::{AtLimit, When};
 use crate::time::{Span, Time};
 
 /// The staleness bound is met with at least this share of it (1/10) to spare.
@@ -75,8 +75,23 @@ impl Core {
 
     fn is_short_of_room(&self) -> bool {
         let limits = &self.policy.limits;
-        (self.policy.when != When::OnPressure && self.dirty_bytes() >= limits.dirty_bytes_low)
+        self.requests.wants_room
+            || (self.policy.when != When::OnPressure
+                && self.dirty_bytes() >= limits.dirty_bytes_low)
             || self.groups.journal_bytes >= limits.journal_bytes_max / 4 * 3
+    }
+
+    /// A write was judged, and found room or none. One that is refused for that comes again: it hurries what is dirty, of which
+    /// nothing else is due below the low mark.
+    pub(super) fn judged(&mut self, full: bool) {
+        self.requests.full = full;
+        match self.policy.at_limit {
+            AtLimit::WriteThrough if full => self.requests.fallback = true,
+            AtLimit::Fail if full && self.dirty_bytes() <= self.policy.limits.dirty_bytes_low => {
+                self.hurry_all(self.groups.last());
+            }
+            _ => {}
+        }
     }
 
     /// Whether destaging could go on at once if the journal committed what it holds.
@@ -134,7 +149,8 @@ impl Core {
             When::Async => {}
             When::OnPressure => {
                 let (dirty, limits) = (self.dirty_bytes(), &self.policy.limits);
-                if dirty >= limits.dirty_bytes_max || self.requests.wants_room {
+                let is_full = self.requests.wants_room || self.requests.full;
+                if dirty >= limits.dirty_bytes_max || is_full {
                     self.destager.pressing = true;
                 } else if dirty <= limits.dirty_bytes_low {
                     self.destager.pressing = false;

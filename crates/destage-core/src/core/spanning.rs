@@ -203,6 +203,11 @@ impl Core {
             return self.effects.push_back(Effect::Waited { request, outcome: Outcome::Done });
         }
         self.destager.spanning.waits.entry(lsn).or_default().push(request);
+        self.hurry_all(lsn);
+    }
+
+    /// Everything up to this group is due, and committed first.
+    pub(super) fn hurry_all(&mut self, lsn: Lsn) {
         for index in 0..self.destager.domains.len() {
             self.destager.hurry(DomainId(index as u16), lsn);
         }

@@ -246,6 +246,75 @@ fn throttling_slows_down_to_the_rate_of_the_origin() {
     assert_eq!(pair.write(16, &[16]), [mode(Mode::Full)], "and at the high mark they wait");
 }
 
+/// 12 groups of 4,196 bytes are at the low mark, 15 at the limit; nothing is due by itself for an hour.
+fn lazy(when: When, at_limit: AtLimit) -> Pair {
+    let mut policy = Policy { when, staleness: Span::MAX, ..tight(at_limit) };
+    policy.limits.dirty_bytes_low = 49_152;
+    policy.limits.batch_groups_max = 100;
+    Pair::new(policy)
+}
+
+const HOUR: When = When::Periodic { every: Span::from_secs(3_600) };
+
+fn of(bytes: u32) -> Intent {
+    Intent::Write { bytes, ack: Ack::Policy, fetch: false }
+}
+
+/// The journal commits all that is written.
+fn committed(pair: &mut Pair) -> Vec<Effect> {
+    let mut all = Vec::new();
+    while let Some(&Effect::Sync { upto }) = pair.under_way.iter().find(|it| !is_destage(it)) {
+        all.extend(pair.synced(upto.0));
+    }
+    all
+}
+
+#[test]
+fn a_write_that_waits_for_room_has_what_is_dirty_destaged_below_the_low_mark_too() {
+    let aged = When::Interval { age: Span::from_secs(3_600), check: Span::from_secs(60) };
+    let mut paced = lazy(HOUR, AtLimit::Throttle);
+    paced.set_policy(|policy| {
+        (policy.when, policy.staleness) = (When::Adaptive, Span::from_secs(3_600));
+    });
+    let mut reading = lazy(When::Async, AtLimit::Block);
+    reading.set_policy(|policy| policy.read_priority = true);
+    reading.read(70, 70);
+    for mut pair in [lazy(HOUR, AtLimit::Block), lazy(aged, AtLimit::Block), paced, reading] {
+        // Nine groups are below the low mark, and beside a single one there is no room for the largest write.
+        for (groups, bytes) in [(9, 30_000), (1, 100_000)] {
+            pair.write_all(groups..2 * groups);
+            assert!(!committed(&mut pair).iter().any(is_destage));
+            let effects = pair.access(99, of(bytes), &[99]);
+            assert!(effects.iter().any(is_destage), "{effects:?}");
+            let effects = pair.destaged(pair.core.status().batches);
+            assert!(effects.contains(&execute(99)), "{effects:?}");
+        }
+        // It waits no more, and what comes next is not due.
+        pair.write(50, &[50]);
+        assert!(!committed(&mut pair).iter().any(is_destage));
+    }
+}
+
+#[test]
+fn a_write_that_is_refused_for_want_of_room_finds_some_when_it_comes_again() {
+    for (when, dirty, bytes) in
+        [(HOUR, 9, 30_000), (HOUR, 1, 100_000), (When::OnPressure, 15, 4_096)]
+    {
+        let mut pair = lazy(when, AtLimit::Fail);
+        pair.write_all(1..dirty + 1);
+        assert!(!committed(&mut pair).iter().any(is_destage));
+        let effects = pair.access(99, of(bytes), &[99]);
+        assert_eq!(effects[0], refuse(99, Refusal::Full));
+        assert!(effects.contains(&destage(0)), "{effects:?}");
+        pair.destaged(0);
+        assert_eq!(pair.access(99, of(bytes), &[99])[0], execute(99));
+    }
+}
+
+fn is_destage(effect: &Effect) -> bool {
+    matches!(effect, Effect::Destage { .. })
+}
+
 #[test]
 fn the_journal_limit_holds_as_well() {
     let mut pair = Pair::new(tight(AtLimit::Block));
