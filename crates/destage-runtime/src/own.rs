@@ -59,6 +59,19 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Puts a file in the place of another one, which gets its name where the file system can exchange the two.
+///
+/// # Errors
+/// It cannot be renamed.
+pub fn exchange(path: &Path, other: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, path, CWD, other, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        // The other one is not there, or the file system cannot.
+        Err(_) => std::fs::rename(path, other),
+    }
+}
+
 /// Why a folder is not safe to keep files in: other users may change what is in it. `None` if it is.
 ///
 /// # Errors

@@ -1,16 +1,22 @@
 //! Which origin a journal's groups are for: the file `origin` in the data folder, in words that people can compare.
 //!
 //! A journal is sent to no other origin because a flag says that it may be adopted: whoever wants that names both.
+//!
+//! A second file of the same size stays beside it. A note is written there in place, and the two change names: a crash leaves one
+//! of them whole, and a full disk takes it.
 
 use super::ServeError;
 use destage_runtime::{exit, own};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "origin";
 const NEW_FILE: &str = "origin.new";
+/// Both files measure a multiple of this.
+const BLOCK: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -119,34 +125,41 @@ impl Whose {
         }
     }
 
-    /// Beside the file, which the new one then replaces: a crash leaves one of them whole.
     fn write(&mut self, note: Note) -> Result<(), ServeError> {
         let failed = |error: io::Error| unusable(&self.path, "write", &error);
         let sync_folder = || {
             let folder = self.path.parent().unwrap_or_else(|| Path::new("."));
             File::open(folder).and_then(|folder| folder.sync_all())
         };
-        // A start after a crash on a full disk has no space to say the same again.
-        if self.note.as_ref() == Some(&note) && self.path.is_file() {
-            return sync_folder().map_err(failed);
-        }
         let beside = self.path.with_file_name(NEW_FILE);
+        // Where there is no second file yet, saying the same again would need space, which a full disk does not have.
+        let is_noted = self.note.as_ref() == Some(&note) && self.path.is_file();
         let write = || {
-            match std::fs::remove_file(&beside) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+            if !is_noted {
+                fill(&beside, &note)?;
+                own::exchange(&beside, &self.path)?;
             }
-            let mut file = own::open(&beside, OpenOptions::new().write(true).create_new(true))?;
-            serde_json::to_writer(&mut file, &note)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            std::fs::rename(&beside, &self.path)?;
+            if !std::fs::metadata(&beside).is_ok_and(|meta| meta.len() >= BLOCK as u64) {
+                // On a full disk the next note is tried without it.
+                let _ = fill(&beside, &note);
+            }
             sync_folder()
         };
         write().map_err(failed)?;
         self.note = Some(note);
         Ok(())
     }
+}
+
+/// Writes a note in place, and makes it durable.
+fn fill(path: &Path, note: &Note) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(note)?;
+    bytes.resize((bytes.len() + 1).next_multiple_of(BLOCK) - 1, b' ');
+    bytes.push(b'\n');
+    let file = own::open(path, OpenOptions::new().write(true).create(true).truncate(false))?;
+    file.write_all_at(&bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
+    file.sync_all()
 }
 
 /// A file's path is another one from each folder, so it is noted from the root.
@@ -175,6 +188,7 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> ServeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_journal_knows_its_origin_and_what_is_never_sent() {
@@ -208,6 +222,7 @@ mod tests {
         Whose::read(folder.path(), "j", origin).unwrap().begin(3, 5).unwrap();
         // Nothing can be written in its place.
         let beside = folder.path().join(NEW_FILE);
+        std::fs::remove_file(&beside).unwrap();
         std::fs::create_dir_all(beside.join("in the way")).unwrap();
         let mut whose = Whose::read(folder.path(), "j", origin).unwrap();
         assert_eq!(whose.begin(0, 5).unwrap(), 3);
@@ -234,6 +249,39 @@ mod tests {
             assert_eq!(read().decided(9), (!is_left).then_some(9));
             assert_eq!(read().decided(10), None);
         }
+    }
+
+    #[test]
+    fn a_note_is_written_in_place_where_there_is_space_for_it_already() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        let read = || Whose::read(folder.path(), "j", "postgres://a:5432/shop").unwrap();
+        let files = || {
+            let mut both = [FILE, NEW_FILE].map(|name| {
+                let meta = std::fs::metadata(path(name)).unwrap();
+                (meta.ino(), meta.len())
+            });
+            both.sort_unstable();
+            both
+        };
+        read().begin(0, 0).unwrap();
+        let before = files();
+        // As long as they are open, their numbers are not given to others.
+        let _held = [FILE, NEW_FILE].map(|name| File::open(path(name)).unwrap());
+        assert_eq!(before.map(|(_, len)| len), [BLOCK as u64; 2]);
+        for last in 1..4 {
+            read().end(Some(last), last).unwrap();
+            assert_eq!((read().decided(last), files()), (Some(last), before));
+        }
+        // As an earlier build has left it; and a note that was torn is that of nobody.
+        let noted = std::fs::read_to_string(path(FILE)).unwrap();
+        std::fs::remove_file(path(NEW_FILE)).unwrap();
+        std::fs::write(path(FILE), format!("{}\n", noted.trim_end())).unwrap();
+        read().begin(0, 3).unwrap();
+        std::fs::write(path(NEW_FILE), &noted[..40]).unwrap();
+        assert_eq!(read().decided(3), Some(3));
+        read().end(Some(4), 4).unwrap();
+        assert_eq!((read().decided(4), files().map(|(_, len)| len)), (Some(4), [BLOCK as u64; 2]));
     }
 
     #[test]

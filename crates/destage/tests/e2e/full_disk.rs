@@ -3,7 +3,9 @@
 
 use crate::crash::observed::Allowed;
 use crate::harness::small_disk::SmallDisk;
-use crate::harness::{Database, Launch, PATIENCE, Scratch, Server, eventually, millis, seconds};
+use crate::harness::{
+    Database, Held, Launch, PATIENCE, Scratch, Server, eventually, millis, seconds,
+};
 use crate::load::{self, Histories, Load, Mix, Observed};
 use std::thread;
 use std::time::Instant;
@@ -139,6 +141,43 @@ fn a_start_on_a_disk_that_is_full_since_an_end_in_order_needs_no_space() {
     let server = setup.launch.start();
     setup.disk.free();
     assert_eq!(server.client().run("HINCRBY counters:1 n 1").int(), 6);
+    server.terminate(PATIENCE).says(0, &[]);
+}
+
+#[test]
+fn an_end_in_order_needs_no_space() {
+    let Some(setup) = Setup::new("0") else { return };
+    let server = setup.launch.start();
+    assert_eq!(server.client().run("HINCRBY counters:1 n 5").int(), 5);
+    server.drain();
+    setup.disk.fill();
+    server.terminate(PATIENCE).says(0, &[]);
+    let noted = std::fs::read(setup.launch.data().join("origin")).expect("it is there");
+    assert!(String::from_utf8_lossy(&noted).contains("\"decided\":1,"));
+    setup.disk.free();
+    // Nor where the second file is lost: how far the origin is, is not known then.
+    let server = setup.launch.start();
+    assert_eq!(server.client().run("HINCRBY counters:1 n 1").int(), 6);
+    server.drain();
+    std::fs::remove_file(setup.launch.data().join("origin.new")).expect("it is there");
+    setup.disk.fill();
+    server.terminate(PATIENCE).says(0, &["--change-origin will be refused"]);
+}
+
+#[test]
+fn a_start_on_a_disk_that_is_full_since_an_end_with_writes_left_needs_no_space() {
+    let Some(setup) = Setup::new("0") else { return };
+    let server = setup.launch.with(&["--drain-timeout", "1s"]).start();
+    assert!(!server.client().run("HINCRBY counters:1 n 0").is_error());
+    server.drain();
+    let locked = Held::begin(&setup.database, "UPDATE counters SET n = n");
+    assert_eq!(server.client().run("HINCRBY counters:1 n 5").int(), 5);
+    server.terminate(PATIENCE).says(12, &["stopped with 1 writes"]);
+    setup.disk.fill();
+    locked.commit();
+    let server = setup.launch.start();
+    server.drain();
+    assert_eq!(setup.database.number("SELECT n FROM counters WHERE id = 1"), 5);
     server.terminate(PATIENCE).says(0, &[]);
 }
 

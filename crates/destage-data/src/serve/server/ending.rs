@@ -155,7 +155,10 @@ impl Server {
             return Err(ServeError::from(error));
         }
         self.syncer.give_up_log();
-        self.whose.end(decided, last)?;
+        // The note of the start stays, which says too little rather than too much.
+        if let Err(error) = self.whose.end(decided, last) {
+            tracing::warn!(%error, "--change-origin will be refused");
+        }
         released?;
         if let Some(error) = remains {
             return Err(error);
