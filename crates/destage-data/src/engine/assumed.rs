@@ -6,14 +6,9 @@
 
 use super::Engine;
 use super::rows::RowKey;
-use super::session::{Multi, Session};
-use crate::resp::{Reply, ReplyError};
 use destage_core::lease::Token;
 use destage_core::{RequestId, UnitId};
 use std::collections::HashMap;
-
-/// Most rows of one session: a transaction makes no more.
-const ROWS_MAX: usize = Multi::COMMANDS_MAX;
 
 /// What sessions say.
 #[derive(Debug, Default)]
@@ -24,9 +19,9 @@ pub(super) struct Assumed {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Claim {
-    token: Token,
-    client: u32,
+pub(super) struct Claim {
+    pub(super) token: Token,
+    pub(super) client: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +53,12 @@ impl Assumed {
     }
 
     /// A session says so of a row; false if another one has, whose word counts.
-    fn claim(&mut self, key: &RowKey, claim: Claim, counts: impl Fn(Token) -> bool) -> bool {
+    pub(super) fn claim(
+        &mut self,
+        key: &RowKey,
+        claim: Claim,
+        counts: impl Fn(Token) -> bool,
+    ) -> bool {
         let is_known = |other: &Claim| other.token == claim.token || counts(other.token);
         if self.claims.get(key).is_some_and(is_known) {
             return false;
@@ -114,30 +114,6 @@ impl Assumed {
 }
 
 impl Engine {
-    /// DESTAGE ABSENT key [key ...]
-    pub(super) fn assume_absent(&mut self, client: u32, session: &mut Session, keys: &[&[u8]]) {
-        let Some(rows) = self.row_keys(session, keys, "ABSENT") else { return };
-        let token = session.watch.expect("a session under leases has a token until it ends");
-        if let Err(denied) = self.watchers.check(self.now, token) {
-            return self.lost(session, denied);
-        }
-        if session.absent.len() + rows.len() > ROWS_MAX {
-            let message = ReplyError::err(format!(
-                "a session says of at most {ROWS_MAX} rows that they are absent; leave the others out, and the origin is asked"
-            ));
-            return self.fail(session, message);
-        }
-        let now = self.now;
-        let (leases, assumed) = self.watchers.leases_and_assumed();
-        for key in rows {
-            let counts = |other| leases.check(now, other).is_ok();
-            if assumed.claim(&key, Claim { token, client }, counts) {
-                session.absent.push(key);
-            }
-        }
-        Reply::new(&mut session.out, session.protocol).ok();
-    }
-
     /// Before a request uses units: copies that are absent for another session's word are of no use to it.
     pub(super) fn doubt_assumed(&mut self, request: RequestId, units: &[UnitId]) {
         for &unit in units {

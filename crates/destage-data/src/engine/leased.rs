@@ -9,6 +9,7 @@
 
 use super::Engine;
 use super::asking::Answer;
+use super::assumed::Claim;
 use super::collections::{Attempt, OVERTAKEN};
 use super::command::{Category, Spec, Verb, find};
 use super::fresh::Moment;
@@ -31,6 +32,8 @@ use destage_core::{Access, ClientId, Intent, Lsn, UnitId};
 const WRITES_MAX: usize = 1_000;
 /// Most bytes of rows that are kept for that.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
+/// Most rows that one session takes for absent: a transaction makes no more.
+const ABSENT_MAX: usize = Multi::COMMANDS_MAX;
 /// What further commands of a session are told of which one was refused: its leases have ended.
 const SPOILT: ReplyError = ReplyError::fixed(
     Code::ExecAbort,
@@ -79,7 +82,31 @@ impl Engine {
         Reply::new(&mut session.out, session.protocol).ok();
     }
 
-    pub(super) fn row_keys(
+    /// DESTAGE ABSENT key [key ...]: rows that the origin does not have, see [`super::assumed`].
+    pub(super) fn assume_absent(&mut self, client: u32, session: &mut Session, keys: &[&[u8]]) {
+        let Some(rows) = self.row_keys(session, keys, "ABSENT") else { return };
+        let token = session.watch.expect("a session under leases has a token until it ends");
+        if let Err(denied) = self.watchers.check(self.now, token) {
+            return self.lost(session, denied);
+        }
+        if session.absent.len() + rows.len() > ABSENT_MAX {
+            let message = ReplyError::err(format!(
+                "a session says of at most {ABSENT_MAX} rows that they are absent; leave the others out, and the origin is asked"
+            ));
+            return self.fail(session, message);
+        }
+        let now = self.now;
+        let (leases, assumed) = self.watchers.leases_and_assumed();
+        for key in rows {
+            let counts = |other| leases.check(now, other).is_ok();
+            if assumed.claim(&key, Claim { token, client }, counts) {
+                session.absent.push(key);
+            }
+        }
+        Reply::new(&mut session.out, session.protocol).ok();
+    }
+
+    fn row_keys(
         &mut self,
         session: &mut Session,
         keys: &[&[u8]],
