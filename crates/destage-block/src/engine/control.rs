@@ -7,7 +7,7 @@ use super::write::NewGroup;
 use crate::block::BLOCK;
 use crate::cache::record::GroupKind;
 use crate::request::RequestError;
-use destage_core::{Access, Input, Lsn, Order, Policy, Span, StopReason, Time, WaitFor};
+use destage_core::{Access, Input, Lsn, Order, Policy, StopReason, Time, WaitFor};
 use destage_engine::Drive;
 use destage_journal::Journal;
 
@@ -78,13 +78,6 @@ impl Volume {
             self.flush_origin(NOBODY);
         }
         false
-    }
-
-    /// The origin has been flushed for nobody who asked, or not. A change of the policy that waits for it is tried again later.
-    pub(super) fn flushed_for_nobody(&mut self, is_good: bool) {
-        if !is_good {
-            self.service.try_again_at(self.now + FLUSH_RETRY);
-        }
     }
 
     /// Puts the next policy in force if it may be.
@@ -264,5 +257,3 @@ impl Volume {
 
 /// No request: their numbers begin at 1.
 pub(super) const NOBODY: u32 = 0;
-/// A change of the policy that waits for a flush of the origin tries again so long after one that failed.
-const FLUSH_RETRY: Span = Span::from_secs(1);

@@ -10,7 +10,7 @@ use crate::cache::record::{GroupHeader, GroupKind};
 use crate::origin::OriginIoError;
 use crate::request::RequestError;
 use destage_core::consistency::Ordered;
-use destage_core::{Access, Input, Intent, Lsn, Order, RequestId, UnitId};
+use destage_core::{Access, Input, Intent, Lsn, Order, RequestId, Span, UnitId};
 use std::sync::Arc;
 
 impl Volume {
@@ -236,8 +236,8 @@ impl Volume {
         } else if is_lost {
             self.counters.note_origin_error("the origin may have lost writes before a flush");
         }
-        if asked == NOBODY {
-            return self.flushed_for_nobody(result.is_ok());
+        if asked == NOBODY && result.is_err() {
+            self.service.try_again_at(self.now + FLUSH_RETRY);
         }
         self.origin_flushed(asked, result.is_ok() && !is_lost);
     }
@@ -264,5 +264,7 @@ pub(super) fn group_bytes(kind: GroupKind, blocks: u64) -> u32 {
     u32::try_from(blocks * block).unwrap_or(u32::MAX)
 }
 
+/// A change of the policy that waits for a flush of the origin tries again so long after one that failed.
+const FLUSH_RETRY: Span = Span::from_secs(1);
 /// What a block of zeros counts for, bytes.
 const ZERO_BLOCK_BYTES: u64 = 64;
