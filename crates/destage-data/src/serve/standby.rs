@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// How often the listener is looked at, and how long a silent client holds up the end of its thread.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a client may take to read an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Most clients at once: they only ask where the owner is.
 const CLIENTS_MAX: usize = 256;
 const LIMITS: RequestLimits = RequestLimits { bytes_max: 64 << 10, args_max: 64 };
@@ -132,8 +134,9 @@ impl Shared {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LOOK_EVERY))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
         let mut stream = TlsStream::new(stream, self.tls.as_ref())?;
-        let agreed_by = self.clock.now() + self.handshake_timeout;
+        let let_in_by = self.clock.now() + self.handshake_timeout;
         let mut client = Client {
             protocol: Protocol::V2,
             is_in: !self.auth.is_asked_for() && self.users.is_none(),
@@ -142,7 +145,8 @@ impl Shared {
         let (mut buffer, mut chunk, mut args) = (Vec::new(), [0; 4 << 10], Args::default());
         let mut out = Vec::new();
         while !self.is_over.load(Ordering::Acquire) && !client.is_leaving {
-            if stream.is_handshaking() && self.clock.now() >= agreed_by {
+            let is_at_door = stream.is_handshaking() || !client.is_in;
+            if is_at_door && self.clock.now() >= let_in_by {
                 return Ok(());
             }
             match stream.read(&mut chunk) {

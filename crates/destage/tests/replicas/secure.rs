@@ -1,7 +1,7 @@
 //! Servers that ask for TLS, a certificate of the client, a user and a password.
 
 use crate::certificates::Certificates;
-use crate::world::World;
+use crate::world::{Client, World};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
@@ -98,4 +98,37 @@ fn an_owner_and_its_standby_are_reached_by_tls_alone() {
     assert_eq!(ask(&standby.address(), &["HINCRBY", "t:1", "n", "1"]), "2");
     standby.end();
     assert_eq!(world.origin_rows(), [(1, 2)]);
+}
+
+/// > So strangers do not hold the places of `--max-clients` for good.
+#[test]
+fn strangers_do_not_hold_the_places_of_a_standby() {
+    let flags = ["--failover", "1s", "--password", PASSWORD, "--handshake-timeout", "1s"];
+    let mut world = World::new(3, &[]);
+    let mut owner = world.start(&flags);
+    let mut standby = world.start_standby(&flags);
+    let address = standby.address();
+    let connect = |number: usize| {
+        let mut stranger = TcpStream::connect(&address).expect("it listens");
+        if number.is_multiple_of(2) {
+            stranger.write_all(b"PING\r\n").expect("it is taken");
+        }
+        stranger
+    };
+    // As many as it has places.
+    let strangers: Vec<TcpStream> = (0..256).map(connect).collect();
+    let found = || {
+        let mut client = Client::try_open(&address)?;
+        client.try_ask(&["AUTH", PASSWORD])?;
+        client.try_ask(&["SENTINEL", "get-master-addr-by-name", "destage"])
+    };
+    let known = owner.address().replace(':', " ");
+    let until = Instant::now() + PATIENCE;
+    while found().as_ref() != Some(&known) {
+        assert!(Instant::now() < until, "nobody is let in");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(strangers);
+    standby.kill();
+    owner.end();
 }
