@@ -92,6 +92,8 @@ struct Bench {
     seed: u64,
     /// Further settings of the server, the same in both runs.
     extra: Vec<String>,
+    /// Volumes begin with an empty cache.
+    is_cold: bool,
     /// Bytes of the files, and the number of rows.
     file_bytes: u64,
     rows: u64,
@@ -191,6 +193,10 @@ fn new_report(bench: &Bench, arguments: &LoopArgs, dir: &Path) -> Result<Report>
             ),
         ),
         ("files", format!("{} MiB", bench.file_bytes >> 20)),
+        (
+            "caches of volumes",
+            (if bench.is_cold { "empty" } else { "warm from the making of the files" }).into(),
+        ),
         (
             "a burst",
             format!(

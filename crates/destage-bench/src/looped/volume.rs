@@ -1,10 +1,5 @@
 //! A load of files on ext4, on a volume before a modelled disk.
 
-use std::fs::File;
-use std::path::Path;
-
-use rustix::fs::{Advice, fadvise};
-
 use super::pace::Pace;
 use super::{Bench, Measured};
 use crate::Result;
@@ -46,15 +41,14 @@ pub(super) fn measure(bench: &Bench, load: &'static str, words: &[String]) -> Re
         mount.sync()?;
         server.drain()?;
     }
-    // A recording does not say what the cache held before. So both runs begin with nothing in it, as the model does, and
-    // fill it while they are recorded.
-    std::fs::remove_file(&cache)?;
+    if bench.is_cold {
+        std::fs::remove_file(&cache)?;
+    }
     device.timed()?;
     let server = serve(&["--record", &recording.display().to_string()])?;
     let mount = FileMount::new(&shown, mounted.clone(), FileSystem::EXT4, false)?;
-    let before = server.status()?;
     let prepared = files(&mount)?;
-    read_all(mount.folder())?;
+    let before = server.status()?;
     let pace = Pace::new(load.threads, bench.burst, bench.time)?;
     let clients = prepared.map(|worker| pace.client(worker));
     let (operations, mean_ms, p99_ms) = clients.work(|_| pace.wait(bench.time * PATIENCE))?;
@@ -64,20 +58,4 @@ pub(super) fn measure(bench: &Bench, load: &'static str, words: &[String]) -> Re
     let misses = after.miss_blocks_total - before.miss_blocks_total;
     let hits = Some((hits, hits + misses));
     Ok(Measured { operations, mean_ms, p99_ms, hits, recording, _folder: folder })
-}
-
-/// Reads the files below a folder once, past the page cache.
-fn read_all(folder: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            read_all(&entry.path())?;
-        } else {
-            let mut file = File::open(entry.path())?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
-            std::io::copy(&mut file, &mut std::io::sink())?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
-        }
-    }
-    Ok(())
 }
