@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::queue::Domain;
-use crate::id::Lsn;
+use crate::id::{DomainId, Lsn};
 use crate::policy::{AtLimit, When};
 use crate::time::{Span, Time};
 
@@ -198,6 +198,14 @@ impl Core {
             domain.due = due.max(domain.due);
             self.gate.hurry(domain.due);
         }
+    }
+
+    /// Everything up to this group is due, and committed first.
+    pub(super) fn hurry_all(&mut self, lsn: Lsn) {
+        for index in 0..self.destager.domains.len() {
+            self.destager.hurry(DomainId(index as u16), lsn);
+        }
+        self.gate.hurry(lsn);
     }
 
     /// Someone waits for this group: destage up to it, and commit it first.

@@ -206,14 +206,6 @@ impl Core {
         self.hurry_all(lsn);
     }
 
-    /// Everything up to this group is due, and committed first.
-    pub(super) fn hurry_all(&mut self, lsn: Lsn) {
-        for index in 0..self.destager.domains.len() {
-            self.destager.hurry(DomainId(index as u16), lsn);
-        }
-        self.gate.hurry(lsn);
-    }
-
     /// Answers those who wait for everything up to a group.
     pub(super) fn answer_all_decided(&mut self, decided: Lsn) {
         if self.destager.spanning.waits.is_empty() {
