@@ -112,6 +112,11 @@ impl Batches {
         self.pre_images.take(unit);
     }
 
+    /// The origin may have lost what it had acknowledged.
+    pub(super) fn doubt_pre_images(&mut self) {
+        self.pre_images.doubt();
+    }
+
     /// Blocks reach the origin in another way from now on.
     pub(super) fn forget_pre_images(&mut self) {
         self.pre_images.clear();

@@ -22,7 +22,7 @@ impl Volume {
         let waits = self.drains_before(&policy);
         self.service.change_policy(policy);
         if waits {
-            self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
+            self.hurry_for_change();
         }
         Ok(())
     }
@@ -42,7 +42,8 @@ impl Volume {
         if self.service.has_lost_log(&policy) {
             return Err("the cache's file is not what it was: only write-through needs no cache");
         }
-        if self.drains_before(&policy) && self.core.status().paused && self.undecided() > 0 {
+        let leaves_some = self.undecided() > 0 || self.fragments.is_write_under_way();
+        if self.drains_before(&policy) && self.core.status().paused && leaves_some {
             return Err(
                 "this change waits until everything is at the origin, and destaging is paused: resume first",
             );
@@ -56,7 +57,9 @@ impl Volume {
     fn drains_before(&self, next: &Policy) -> bool {
         let current = self.core.policy();
         let has_other_order = next.order != Order::Any && next.order != current.order;
-        next.waits_for_origin() || (has_other_order && !current.waits_for_origin())
+        // What an earlier run left is sent also while writes go past the log.
+        let sends = !current.waits_for_origin() || self.undecided() > 0;
+        next.waits_for_origin() || (has_other_order && sends)
     }
 
     /// Whether a policy takes effect only once the origin holds durably what went past the log: one with an order. What comes
@@ -80,12 +83,21 @@ impl Volume {
         false
     }
 
+    /// The next policy waits until everything up to here is at the origin.
+    fn hurry_for_change(&mut self) {
+        self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
+    }
+
     /// Puts the next policy in force if it may be.
     pub(super) fn try_next_policy(&mut self) -> bool {
         let Some(next) = self.service.next_policy() else { return true };
         let is_quiet = !self.fragments.is_write_under_way();
         let is_drained = is_quiet && self.core.decided() == self.last();
         if self.drains_before(next) && !is_drained {
+            // Writes that had begun are logged meanwhile, and marks: these are hurried as well.
+            if self.core.decided() < self.last() && !self.waits.is_policy_waiting() {
+                self.hurry_for_change();
+            }
             return false;
         }
         if self.flushes_before(next) && !(is_quiet && self.is_flushed_for_change()) {
@@ -118,6 +130,9 @@ impl Volume {
     /// taken any more, unless the policy writes through; what is dirty is sent to the origin as far as it can be read.
     pub fn lose_cache(&mut self, now: Time) {
         self.service.lose_cache();
+        if self.service.next_policy().is_some_and(|next| self.service.has_lost_log(next)) {
+            self.service.cancel_change();
+        }
         self.thaw(now);
         self.resume(now);
         self.drain(now);
@@ -205,10 +220,23 @@ impl Volume {
         self.service.close();
         self.upkeep.close();
         self.wait_for(Wait::Nobody, self.last(), WaitFor::Committed);
+        if self.service.next_policy().is_some() {
+            // They wait for a policy that may never come.
+            self.refuse_held_writes();
+        }
         if self.write_through.is_unflushed() {
             self.flush_origin(NOBODY);
         }
         self.pump();
+    }
+
+    fn refuse_held_writes(&mut self) {
+        for id in self.fragments.take_writes_waiting() {
+            self.abandon(id, RequestError::Stopping);
+        }
+        for asked in self.requests.take_rests() {
+            self.fragment_done(asked, Err(RequestError::Stopping));
+        }
     }
 
     /// Whether nothing is under way but what a closed volume still has to write.

@@ -6,7 +6,7 @@ use super::waits::Wait;
 use crate::request::{Reply, RequestError};
 use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Input, Lsn, Mode, Outcome, Policy, Refusal,
-    RequestId, StopReason, Time, UnitId, WaitFor,
+    RequestId, StopReason, Time, UnitId,
 };
 use destage_engine::{Drive, FrontEnd};
 use destage_record::RecordedCore;
@@ -153,12 +153,8 @@ impl Volume {
         match self.waits.end(id) {
             Some(Wait::Asked(asked)) => self.durable(asked),
             Some(Wait::Caller(tag)) => self.requests.reply(tag, Reply::Done),
-            Some(Wait::Policy) => {
-                // Where nothing is undecided it is tried again whenever something ends.
-                if !self.try_next_policy() && self.core.decided() < self.last() {
-                    self.wait_for(Wait::Policy, self.last(), WaitFor::Decided);
-                }
-            }
+            // Where nothing is undecided it is tried again whenever something ends.
+            Some(Wait::Policy) => drop(self.try_next_policy()),
             Some(Wait::Nobody) | None => {}
         }
     }

@@ -11,18 +11,28 @@ use hashbrown::HashMap;
 #[derive(Debug, Default)]
 pub(super) struct PreImages {
     sums: HashMap<UnitId, u32>,
+    /// The origin may hold older bytes than clean copies.
+    is_doubtful: bool,
     /// Negative control of the tests: copies stay known though a group has changed their blocks.
     keeps_outdated: bool,
 }
 
 impl PreImages {
     pub(super) fn new(keeps_outdated: bool) -> Self {
-        Self { sums: HashMap::new(), keeps_outdated }
+        Self { sums: HashMap::new(), is_doubtful: false, keeps_outdated }
     }
 
     /// A clean block becomes dirty; its slot stays as it is until the block is clean again.
     pub(super) fn note(&mut self, unit: UnitId, crc: u32) {
-        self.sums.insert(unit, crc);
+        if !self.is_doubtful {
+            self.sums.insert(unit, crc);
+        }
+    }
+
+    /// The origin may have lost what it had acknowledged: its blocks are read from now on.
+    pub(super) fn doubt(&mut self) {
+        self.sums.clear();
+        self.is_doubtful = true;
     }
 
     /// For the first group that changes the block, and for no other.
@@ -49,5 +59,9 @@ mod tests {
         assert_eq!(images.take(UnitId(1)), None);
         images.clear();
         assert_eq!(images.take(UnitId(2)), None);
+        images.note(UnitId(3), 30);
+        images.doubt();
+        images.note(UnitId(4), 40);
+        assert_eq!((images.take(UnitId(3)), images.take(UnitId(4))), (None, None));
     }
 }

@@ -91,6 +91,11 @@ impl Service {
         self.next_policy = Some(Box::new(policy));
     }
 
+    /// The policy in force stays.
+    pub(super) fn cancel_change(&mut self) {
+        (self.next_policy, self.next_try, self.is_pause_due) = (None, None, false);
+    }
+
     /// What the next policy waits for has failed, and is not to be tried before this time.
     pub(super) fn try_again_at(&mut self, at: Time) {
         self.next_try = self.next_policy.is_some().then_some(at);

@@ -30,6 +30,11 @@ impl Waits {
         self.0.remove(&id)
     }
 
+    /// Whether a change of the policy waits for a group.
+    pub(super) fn is_policy_waiting(&self) -> bool {
+        self.0.values().any(|wait| *wait == Wait::Policy)
+    }
+
     /// All wait in vain. Returns the callers' tags, who waits longest first.
     pub(super) fn end_all(&mut self) -> Vec<u64> {
         let mut waits: Vec<_> = std::mem::take(&mut self.0).into_iter().collect();
@@ -55,9 +60,11 @@ mod tests {
             waits.begin(id, Wait::Caller(id * 10));
         }
         waits.begin(9, Wait::Asked(4));
+        assert!(waits.is_policy_waiting());
         assert_eq!(waits.end(3), Some(Wait::Caller(30)));
         assert_eq!(waits.end(3), None);
         assert_eq!(waits.end_all(), [20, 40, 50, 60, 70, 80]);
         assert_eq!(waits.end(9), None);
+        assert!(!waits.is_policy_waiting());
     }
 }

@@ -236,6 +236,9 @@ impl Volume {
         } else if is_lost {
             self.counters.note_origin_error("the origin may have lost writes before a flush");
         }
+        if is_lost {
+            self.batches.doubt_pre_images();
+        }
         if asked == NOBODY && result.is_err() {
             self.service.try_again_at(self.now + FLUSH_RETRY);
         }

@@ -359,10 +359,14 @@ impl Core {
             }
             return self.park(Parking { lsn, depends_on: None, keep: !through });
         }
+        // One of several domains is one transaction, of which nothing has landed.
+        let may_have_landed = self.destager.spanned(batch.lsns[0]).is_none();
         for &lsn in &batch.lsns {
             let group = self.groups.get_mut(lsn).expect("groups in flight are undecided");
             group.state = State::Queued;
-            self.forget_other_domains(lsn, batch.domain);
+            if may_have_landed {
+                self.forget_other_domains(lsn, batch.domain);
+            }
         }
         self.free_units(&batch.lsns);
         let last = *batch.lsns.last().expect("batches hold groups");

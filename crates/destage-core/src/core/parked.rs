@@ -49,14 +49,13 @@ impl Core {
         }
     }
 
-    /// A group has been sent, and is to be sent again. It may have landed. What it builds on in other domains was not parked
+    /// A group of one domain has been sent, and is to be sent again. It may have landed. What it builds on in other domains was not parked
     /// when it was sent, and makes no difference any more. What it builds on in its own is in front of it: where that has not
     /// landed, neither has the group.
     pub(super) fn forget_other_domains(&mut self, lsn: Lsn, domain: DomainId) {
         let Some(on) = self.destager.builds_on.remove(&lsn) else { return };
         let mut left = on.into_vec();
-        let domains = self.destager.domains_of(lsn, domain);
-        left.retain(|&on| domains.iter().any(|&id| self.is_in(on, id)));
+        left.retain(|&on| self.is_in(on, domain));
         if !left.is_empty() {
             self.destager.builds_on.insert(lsn, left.into());
         }

@@ -349,12 +349,14 @@ impl Engine {
                 self.freshness.set_deadline(unit, at);
             }
         }
+        let ours: HashSet<UnitId> = locked.iter().copied().collect();
         for unit in dedup(&units) {
             if is_there(self.rows.get(unit)) {
                 self.plain_changed(unit);
                 let units = [(unit, self.plain_bytes(unit))];
-                let input =
-                    Input::Through { units: &units, access: Access::Through, result: Ok(()) };
+                // What changes at once has locked nothing: whoever waits for the origin may have.
+                let access = if ours.contains(&unit) { Access::Through } else { Access::Back };
+                let input = Input::Through { units: &units, access, result: Ok(()) };
                 self.core.handle(self.now, input);
             }
         }

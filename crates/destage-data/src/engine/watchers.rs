@@ -155,7 +155,7 @@ impl Watchers {
         while self.leases.write(key).is_err() {
             // No S lease is golden here, since sessions are validated in the step in which they end.
             let holder = self.leases.exclusive(key).expect("only an X lease keeps a write off");
-            self.leases.abort(holder);
+            self.abort(holder);
             self.has_freed = true;
         }
     }

@@ -84,6 +84,27 @@ fn a_policy_with_another_order_waits_until_everything_is_at_the_origin() {
     }
 }
 
+/// A write that had begun is logged while the change waits: it is hurried, too, since no other write can begin.
+#[test]
+fn a_write_under_way_holds_up_a_change_no_longer_than_it_takes() {
+    let mut choice = lazy(Order::Any);
+    choice.has_redo = true;
+    let mut bench = Bench::new(choice);
+    let next = Policy { order: Order::Domain, ..bench.choice.policy.clone() };
+    // Its block is read at the origin first.
+    bench.write(1, 512, &[1; 512], false);
+    bench.run_except(Some(JobKind::Fetch));
+    assert_eq!(bench.reply(1), None);
+    bench.volume.pause(bench.now);
+    bench.volume.set_policy(bench.now, &next).expect_err("it would wait until destaging goes on");
+    bench.volume.resume(bench.now);
+    bench.volume.set_policy(bench.now, &next).unwrap();
+    bench.run();
+    assert_eq!(bench.reply(1), Some(&Reply::Done));
+    assert_eq!((bench.volume.undecided(), bench.volume.policy().order), (0, Order::Domain));
+    assert!(matches!(bench.volume.status().mode, VolumeMode::Serving(_)));
+}
+
 /// The power goes during each operation that follows a change of the policy. `before` makes two writes, of these blocks, and
 /// changes the policy. Returns how often the second one was found at the origin.
 fn found_after_power_loss(before: impl Fn(&mut Bench, [u64; 2])) -> u32 {

@@ -173,6 +173,35 @@ fn what_has_been_sent_is_sent_again_whatever_another_domain_has_parked_since() {
     assert!(pair.parked(2).contains(&park(Lsn(3), Some(Lsn(2)))));
 }
 
+/// A batch of several domains is one transaction at the origin: nothing of one that is rejected has landed.
+#[test]
+fn what_builds_on_a_rejected_group_behind_one_of_several_domains_is_parked_behind_it() {
+    let mut pair = Pair::new(policy());
+    let other = DomainId(1);
+    pair.send(Input::Pause);
+    pair.write_to(0, 1, &[0], Ack::Policy);
+    pair.send(Input::Spans { lsn: Lsn(1), domains: &[DomainId(0), other] });
+    pair.write_to(1, 2, &[1], Ack::Policy);
+    pair.write_to(1, 3, &[2], Ack::Policy);
+    builds_on(&mut pair, 3, &[2]);
+    pair.synced(3);
+    assert_eq!(pair.send(Input::Resume), [destage(0)]);
+    assert_eq!(pair.batch(0), [1, 2, 3]);
+    pair.destage_failed(0, Fault::Rejected);
+    let mut batch = 1;
+    // The first group is applied, and of the others the first one is the bad one.
+    while pair.core.batch(BatchId(batch)) != [Lsn(2)] {
+        match pair.core.batch(BatchId(batch)) {
+            [Lsn(1)] => drop(pair.destaged(batch)),
+            _ => drop(pair.destage_failed(batch, Fault::Rejected)),
+        }
+        batch += 1;
+    }
+    let park = |lsn, depends_on| Effect::Park { lsn, domain: other, depends_on, keep: true };
+    assert_eq!(pair.destage_failed(batch, Fault::Rejected), [park(Lsn(2), None)]);
+    assert!(pair.parked(2).contains(&park(Lsn(3), Some(Lsn(2)))));
+}
+
 #[test]
 fn a_client_that_waits_for_the_origin_is_told_what_its_write_builds_on() {
     let (mut pair, _) = built(policy(), &[(&[0], &[])]);

@@ -427,6 +427,40 @@ fn a_key_whose_deadline_a_transaction_sets_waits_with_it_for_the_origin() {
     }
 }
 
+/// Of those that wait for a key, one that changes it at once must not free it for who comes behind the next one, which has locked
+/// it by then.
+#[test]
+fn a_key_that_is_changed_at_once_stays_locked_for_the_transaction_behind() {
+    let mut script = script();
+    script.told("SET a 1\nHGET item:0 n\nHGET item:1 n");
+    script.write_through();
+    let mut begin = |commands: &str| {
+        script.client = script.engine.connect().unwrap();
+        (script.client, script.told(commands))
+    };
+    let queued = "+OK\r\n+QUEUED\r\n+QUEUED\r\n";
+    let (first, told) = begin("MULTI\nHINCRBY item:0 n 1\nINCR a\nEXEC");
+    assert_eq!(told, queued);
+    let (second, told) = begin("SET a 5");
+    assert_eq!(told, "");
+    let (third, told) = begin("MULTI\nHINCRBY item:1 n 1\nINCR a\nEXEC");
+    assert_eq!(told, queued);
+    script.destage();
+    for (client, expected) in [(first, "*2\r\n:11\r\n:2\r\n"), (second, "+OK\r\n")] {
+        script.client = client;
+        assert_eq!(script.received().0, expected);
+    }
+    script.client = script.engine.connect().unwrap();
+    assert_eq!(script.told("DEL a"), "", "the third transaction has locked it");
+    let last = script.client;
+    script.destage();
+    script.client = third;
+    assert_eq!(script.received().0, "*2\r\n:1\r\n:6\r\n");
+    script.client = last;
+    assert_eq!(script.received().0, ":1\r\n");
+    assert_eq!(script.told("GET a"), "$-1\r\n");
+}
+
 #[test]
 fn a_key_that_goes_while_its_new_deadline_waits_for_the_origin_leaves_that_to_no_other() {
     let mut script = script();

@@ -429,6 +429,19 @@ fn what_has_a_row_under_watch_or_lease_notices_its_end() {
 }
 
 #[test]
+fn the_ends_of_leased_rows_go_with_a_lease_that_a_change_ends() {
+    let mut world = World::new(&[(1, "b", Some(START + 50_000)), (2, "c", None)]);
+    world.told("DESTAGE BEGIN 60000");
+    assert_eq!(world.told("HGET item:1 tag"), "$1 b");
+    assert_eq!(world.told("HSET item:2 tag x"), ":0");
+    let session = std::mem::replace(&mut world.client, world.engine.connect().unwrap());
+    world.told("DESTAGE INVALIDATE item:2");
+    world.client = session;
+    assert!(world.told("EXEC").starts_with("*-1"));
+    assert!(world.engine.watchers.is_all_gone());
+}
+
+#[test]
 fn what_watches_a_row_notices_its_deletion() {
     for (watched, expected) in [("item:1", "*-1"), ("item:2", "*1 :0")] {
         let mut world = World::new(&[(1, "b", Some(START - 1)), (2, "c", None)]);
