@@ -243,7 +243,7 @@ impl Core {
 
     /// Whether a request waits that has named the unit, and no other one that has waits.
     pub fn waits_alone(&self, request: RequestId, unit: UnitId) -> bool {
-        self.requests.waiting.contains_key(&request) && self.units.interest(unit) == 1
+        self.requests.is_waiting(request) && self.units.interest(unit) == 1
     }
 
     /// Whether groups are on their way to the parked ones.

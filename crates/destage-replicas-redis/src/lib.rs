@@ -8,8 +8,10 @@ mod line;
 mod live;
 mod place;
 mod plain;
+mod said;
 
 pub use codec::{SCRIPT, Wire};
 pub use connect::{Link, Trouble};
-pub use live::{LogSettings, Reach, Replicas, Said, ServerReport};
+pub use live::{LogSettings, Replicas, ServerReport};
 pub use place::{PlaceError, Places};
+pub use said::{Reach, Said};

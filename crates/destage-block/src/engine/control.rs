@@ -224,7 +224,8 @@ impl Volume {
             // They wait for a policy that may never come.
             self.refuse_held_writes();
         }
-        if self.write_through.is_unflushed() {
+        // A flush under way may fail.
+        if self.write_through.needs_flush() {
             self.flush_origin(NOBODY);
         }
         self.pump();

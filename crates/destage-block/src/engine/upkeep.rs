@@ -137,19 +137,21 @@ impl Upkeep {
 }
 
 impl Volume {
-    /// Whatever is due. True if another policy is in force.
+    /// Whatever is due. True if another policy is in force, or has begun to wait for what is dirty.
     pub(super) fn upkeep(&mut self) -> bool {
         self.reclaim();
         if self.service.is_stopped() {
             return false;
         }
         self.finish_freezing();
-        let was_changing = self.service.next_policy().is_some();
-        let is_changed = was_changing && self.try_next_policy();
+        let moved = self.service.next_policy().is_some() && {
+            let waited = self.waits.is_policy_waiting();
+            self.try_next_policy() || (!waited && self.waits.is_policy_waiting())
+        };
         if self.checkpoint_due().is_some_and(|at| at <= self.now) {
             self.begin_checkpoint();
         }
-        is_changed
+        moved
     }
 
     /// When [`Volume::upkeep`] has something to do by the passing of time alone.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// A request that could not be executed at once.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Waiting {
+struct Waiting {
     intent: Intent,
     units: UnitList,
     /// Set once a write has passed the limits, and how it will be treated.
@@ -27,7 +27,7 @@ pub(super) struct Waiting {
 /// All waiting requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Requests {
-    pub(super) waiting: HashMap<RequestId, Waiting>,
+    waiting: HashMap<RequestId, Waiting>,
     /// Who waits for a unit to become ready, in order of arrival.
     by_unit: HashMap<UnitId, Vec<RequestId>>,
     /// Writes that wait for a limit.
@@ -64,6 +64,10 @@ const THROTTLE_RATE_MIN: f64 = 100.0;
 const FALLBACK_EXCESS_DIVISOR: u64 = 4;
 
 impl Requests {
+    pub(super) fn is_waiting(&self, request: RequestId) -> bool {
+        self.waiting.contains_key(&request)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

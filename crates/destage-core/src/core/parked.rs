@@ -49,9 +49,9 @@ impl Core {
         }
     }
 
-    /// A group of one domain has been sent, and is to be sent again. It may have landed. What it builds on in other domains was not parked
-    /// when it was sent, and makes no difference any more. What it builds on in its own is in front of it: where that has not
-    /// landed, neither has the group.
+    /// A group of one domain has been sent, and is to be sent again. It may have landed. What it builds on in other domains was
+    /// not parked when it was sent, and makes no difference any more. What it builds on in its own is in front of it: where that
+    /// has not landed, neither has the group.
     pub(super) fn forget_other_domains(&mut self, lsn: Lsn, domain: DomainId) {
         let Some(on) = self.destager.builds_on.remove(&lsn) else { return };
         let mut left = on.into_vec();

@@ -6,8 +6,9 @@
 
 use super::Engine;
 use super::rows::RowKey;
+use super::sessions::client_of;
 use destage_core::lease::Token;
-use destage_core::{RequestId, UnitId};
+use destage_core::{ClientId, RequestId, UnitId};
 use std::collections::HashMap;
 
 /// What sessions say.
@@ -21,7 +22,7 @@ pub(super) struct Assumed {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     pub(super) token: Token,
-    pub(super) client: u32,
+    pub(super) client: ClientId,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +31,6 @@ struct Asked {
     request: RequestId,
     /// The cached copy is absent since the session says so.
     is_copy: bool,
-}
-
-fn client_of(request: RequestId) -> u32 {
-    (request.0 >> 32) as u32
 }
 
 impl Assumed {

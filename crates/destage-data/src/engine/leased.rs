@@ -42,10 +42,11 @@ const SPOILT: ReplyError = ReplyError::fixed(
 );
 
 /// What a session is told that has asked for leases on too many keys.
-const TOO_MANY: ReplyError = ReplyError::fixed(
-    Code::Err,
-    "a session has leases on at most 10000 keys, read or written: divide it, or use MULTI",
-);
+fn too_many() -> ReplyError {
+    ReplyError::err(format!(
+        "a session has leases on at most {KEYS_MAX} keys, read or written: divide it, or use MULTI"
+    ))
+}
 
 impl Engine {
     /// DESTAGE EXCLUDE key [key ...]: X leases on rows that are to be read and then written.
@@ -58,7 +59,7 @@ impl Engine {
                 return self.lost(session, denied);
             }
             if self.has_too_many(token) {
-                return self.fail(session, TOO_MANY);
+                return self.fail(session, too_many());
             }
             self.note_ends(&rows);
         }
@@ -76,14 +77,14 @@ impl Engine {
                 return self.lost(session, denied);
             }
             if self.has_too_many(token) {
-                return self.fail(session, TOO_MANY);
+                return self.fail(session, too_many());
             }
         }
         Reply::new(&mut session.out, session.protocol).ok();
     }
 
     /// DESTAGE ABSENT key [key ...]: rows that the origin does not have, see [`super::assumed`].
-    pub(super) fn assume_absent(&mut self, client: u32, session: &mut Session, keys: &[&[u8]]) {
+    fn assume_absent(&mut self, client: ClientId, session: &mut Session, keys: &[&[u8]]) {
         let Some(rows) = self.row_keys(session, keys, "ABSENT") else { return };
         let token = session.watch.expect("a session under leases has a token until it ends");
         if let Err(denied) = self.watchers.check(self.now, token) {
@@ -91,7 +92,8 @@ impl Engine {
         }
         if session.absent.len() + rows.len() > ABSENT_MAX {
             let message = ReplyError::err(format!(
-                "a session says of at most {ABSENT_MAX} rows that they are absent; leave the others out, and the origin is asked"
+                "a session says of at most {ABSENT_MAX} rows that they are absent; leave the others out, and the origin is \
+                 asked"
             ));
             return self.fail(session, message);
         }
@@ -163,7 +165,7 @@ impl Engine {
                 return self.share_entries(session, &args[2..]);
             }
             (Category::Server, Verb::Destage) if args[1].eq_ignore_ascii_case(b"absent") => {
-                return self.assume_absent(client.0, session, &args[2..]);
+                return self.assume_absent(client, session, &args[2..]);
             }
             (Category::Server, _) => {
                 let message =
@@ -180,7 +182,7 @@ impl Engine {
             return self.lost(session, denied);
         }
         if session.watch.is_some_and(|token| self.has_too_many(token)) {
-            return self.fail(session, TOO_MANY);
+            return self.fail(session, too_many());
         }
         let Some(multi) = session.multi.take() else { return };
         let is_more = multi.bytes + raw.len() > self.config.limits.bytes_max

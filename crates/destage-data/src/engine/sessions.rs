@@ -55,7 +55,8 @@ pub(super) struct Sessions {
     monitors: Monitors,
 }
 
-fn client_of(request: RequestId) -> ClientId {
+/// Whose request it is.
+pub(super) fn client_of(request: RequestId) -> ClientId {
     ClientId((request.0 >> 32) as u32)
 }
 

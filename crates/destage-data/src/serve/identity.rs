@@ -324,9 +324,9 @@ impl Pair<'_> {
         }
         if whose.decided(recovery.last_lsn).is_none() {
             return refused(format!(
-                "the journal in {data} does not know how far {from} is, since its server did not end in order, or ended before \
-                 that one had answered: what that one has taken would be sent to {to}. Start before {from} once and stop it, or save \
-                 the writes with `destage journal export --data {data}` and start with an empty data folder"
+                "the journal in {data} does not know how far {from} is, since its server did not end in order, or ended \
+                 before that one had answered: what that one has taken would be sent to {to}. Start in front of {from} once and \
+                 stop it, or save the writes with `destage journal export --data {data}` and start with an empty data folder"
             ));
         }
         Ok(())

@@ -2,8 +2,8 @@
 //!
 //! A journal is sent to no other origin because a flag says that it may be adopted: whoever wants that names both.
 //!
-//! A second file of the same size stays beside it. A note is written there in place, and the two change names: a crash leaves one
-//! of them whole, and a full disk takes it.
+//! A second file of the same size stays beside it. A note is written there in place, and the two change names: a crash leaves
+//! one of them whole, and a full disk takes it.
 
 use super::ServeError;
 use destage_runtime::{exit, own};
@@ -136,6 +136,8 @@ impl Whose {
         let is_noted = self.note.as_ref() == Some(&note) && self.path.is_file();
         let write = || {
             if !is_noted {
+                // A process that was killed may have left an exchange that the disk does not know of.
+                sync_folder()?;
                 fill(&beside, &note)?;
                 own::exchange(&beside, &self.path)?;
             }

@@ -91,7 +91,10 @@ impl Guest {
                     eprintln!("the guest: {line}");
                     return Ok(guest);
                 }
-                Err(error) if attempt == BOOTS_MAX => return Err(error),
+                // One that hangs has had its time.
+                Err(error) if attempt == BOOTS_MAX || guest.qemu.try_wait()?.is_none() => {
+                    return Err(error);
+                }
                 Err(error) => eprintln!("the guest is started again: {error}"),
             }
             attempt += 1;
