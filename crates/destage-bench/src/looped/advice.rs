@@ -1,12 +1,11 @@
 //! `destage sim advise` on a recording.
 
 use std::fs::File;
-use std::path::Path;
 use std::process::Command;
 
 use serde::Deserialize;
 
-use super::{Bench, RPO};
+use super::{Bench, Measured, RPO};
 use crate::Result;
 
 /// What it said.
@@ -32,10 +31,12 @@ impl Advice {
     /// # Errors
     ///
     /// There is none: what it said.
-    pub(super) fn on(bench: &Bench, recording: &Path, asked: &[&str]) -> Result<Self> {
+    pub(super) fn on(bench: &Bench, run: &Measured, asked: &[&str]) -> Result<Self> {
+        let recording = &run.recording;
         let (said, failed) = (recording.with_extension("json"), recording.with_extension("log"));
         let mut command = Command::new(&bench.bin);
         command.args(["sim", "advise", "--format", "json", "--crashes", "20", "--rpo", RPO]);
+        command.args(["--warmup", &format!("{}ms", run.warmup.as_millis())]);
         command.args(asked).arg("--trace").arg(recording);
         command.stdout(File::create(&said)?).stderr(File::create(&failed)?);
         if !command.status()?.success() {

@@ -24,9 +24,6 @@ pub(crate) struct LoopArgs {
     /// Operations that come at once [default: 800, with --quick 32]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(16..=100_000))]
     pub(crate) burst: Option<u64>,
-    /// Both runs begin with an empty cache: no recording says what a cache held before
-    #[arg(long)]
-    pub(crate) cold: bool,
     /// Seed of the choices and of the modelled disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -51,8 +48,8 @@ impl LoopArgs {
             time: Duration::try_from_secs_f64(seconds)?,
             seed: self.seed,
             extra: self.run.destage_arg.clone(),
-            file_bytes: if quick { 8 << 20 } else { 64 << 20 },
-            is_cold: self.cold,
+            // More than the defaults leave of the cache for what is read, and less than all of it.
+            file_bytes: if quick { 8 << 20 } else { 80 << 20 },
             rows: if quick { 500 } else { 20_000 },
             burst: self.burst.unwrap_or(if quick { 32 } else { 800 }),
         })

@@ -92,8 +92,6 @@ struct Bench {
     seed: u64,
     /// Further settings of the server, the same in both runs.
     extra: Vec<String>,
-    /// Volumes begin with an empty cache.
-    is_cold: bool,
     /// Bytes of the files, and the number of rows.
     file_bytes: u64,
     rows: u64,
@@ -109,6 +107,8 @@ struct Measured {
     /// Of the blocks read those in the cache, and all.
     hits: Option<(u64, u64)>,
     recording: PathBuf,
+    /// The load begins so long after the recording.
+    warmup: Duration,
     /// Where the recording is.
     _folder: TempDir,
 }
@@ -164,11 +164,11 @@ fn close(bench: &Bench, case: &'static Case) -> Result<Closed> {
     };
     eprintln!("{}: with the defaults", case.name);
     let default = measure(&case.front.default_words())?;
-    let advice = Advice::on(bench, &default.recording, case.front.asked())?;
+    let advice = Advice::on(bench, &default, case.front.asked())?;
     eprintln!("{}: {}", case.name, advice.command);
     let advised = measure(&advice.settings()?)?;
     // What it recorded is counted in the same way.
-    let after = Advice::on(bench, &advised.recording, case.front.asked())?;
+    let after = Advice::on(bench, &advised, case.front.asked())?;
     Ok(Closed { case, default, advised, advice, after })
 }
 
@@ -193,10 +193,7 @@ fn new_report(bench: &Bench, arguments: &LoopArgs, dir: &Path) -> Result<Report>
             ),
         ),
         ("files", format!("{} MiB", bench.file_bytes >> 20)),
-        (
-            "caches of volumes",
-            (if bench.is_cold { "empty" } else { "warm from the making of the files" }).into(),
-        ),
+        ("caches of volumes", "filled by one reading of all files".into()),
         (
             "a burst",
             format!(

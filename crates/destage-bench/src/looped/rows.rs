@@ -1,5 +1,7 @@
 //! Zipfian updates of rows before PostgreSQL.
 
+use std::time::Duration;
+
 use destage_runtime::sockets::Listen;
 
 use super::pace::Pace;
@@ -41,7 +43,8 @@ pub(super) fn measure(bench: &Bench, words: &[String]) -> Result<Measured> {
     let (operations, mean_ms, p99_ms) =
         work("rows", clients, |_| pace.wait(bench.time * PATIENCE))?;
     drop(server);
-    Ok(Measured { operations, mean_ms, p99_ms, hits: None, recording, _folder: folder })
+    let (hits, warmup) = (None, Duration::ZERO);
+    Ok(Measured { operations, mean_ms, p99_ms, hits, recording, warmup, _folder: folder })
 }
 
 fn client(address: &Listen, bench: &Bench, lane: u64) -> Result<Worker> {

@@ -1,5 +1,12 @@
 //! A load of files on ext4, on a volume before a modelled disk.
 
+use std::fs::File;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise};
+
 use super::pace::Pace;
 use super::{Bench, Measured};
 use crate::Result;
@@ -10,6 +17,8 @@ use crate::servers::{BlockServer, DeviceConfig, DeviceServer};
 const VOLUME_FACTOR: u64 = 4;
 /// A run may take so many times its time.
 const PATIENCE: u32 = 30;
+/// Nothing is done for so long between the warm-up and the load; the warm-up ends in the middle of it.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes the files, then runs the load on a server with these settings that records.
 ///
@@ -41,13 +50,16 @@ pub(super) fn measure(bench: &Bench, load: &'static str, words: &[String]) -> Re
         mount.sync()?;
         server.drain()?;
     }
-    if bench.is_cold {
-        std::fs::remove_file(&cache)?;
-    }
+    // A recording does not say what the cache held before: it is filled while it is recorded.
+    std::fs::remove_file(&cache)?;
     device.timed()?;
     let server = serve(&["--record", &recording.display().to_string()])?;
+    let began = Instant::now();
     let mount = FileMount::new(&shown, mounted.clone(), FileSystem::EXT4, false)?;
     let prepared = files(&mount)?;
+    read_all(mount.folder())?;
+    let warmup = began.elapsed() + PAUSE / 2;
+    thread::sleep(PAUSE);
     let before = server.status()?;
     let pace = Pace::new(load.threads, bench.burst, bench.time)?;
     let clients = prepared.map(|worker| pace.client(worker));
@@ -57,5 +69,21 @@ pub(super) fn measure(bench: &Bench, load: &'static str, words: &[String]) -> Re
     let hits = after.hit_blocks_total - before.hit_blocks_total;
     let misses = after.miss_blocks_total - before.miss_blocks_total;
     let hits = Some((hits, hits + misses));
-    Ok(Measured { operations, mean_ms, p99_ms, hits, recording, _folder: folder })
+    Ok(Measured { operations, mean_ms, p99_ms, hits, recording, warmup, _folder: folder })
+}
+
+/// Reads the files below a folder once, past the page cache.
+fn read_all(folder: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            read_all(&entry.path())?;
+        } else {
+            let mut file = File::open(entry.path())?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+            std::io::copy(&mut file, &mut std::io::sink())?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
 }

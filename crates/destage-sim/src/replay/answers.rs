@@ -80,6 +80,11 @@ impl Answers {
         })
     }
 
+    /// Forgets the times so far, and no request that waits.
+    pub(super) fn count_anew(&mut self) {
+        (self.reads, self.writes) = Default::default();
+    }
+
     fn ended(&mut self, asked: Option<Asked>, now: Time) {
         let Some(asked) = asked else { return };
         let gathered = if asked.is_write { &mut self.writes } else { &mut self.reads };

@@ -23,8 +23,7 @@ pub struct Load {
     /// Bytes that the cache held when the recording began.
     pub(super) held_bytes: u64,
     pub(super) syncs: Vec<Timed>,
-    /// With what was fetched.
-    pub(super) fetches: Vec<(u64, Timed)>,
+    pub(super) fetches: Vec<Fetched>,
     pub(super) destages: Vec<BatchTime>,
     pub(super) policy: Option<Policy>,
     /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
@@ -34,6 +33,8 @@ pub struct Load {
     /// Most requests that waited in the core at the same time.
     pub(super) waiting_max: usize,
     pub(super) began: Option<Time>,
+    /// For so long from the first request on nothing is counted: what comes fills the cache.
+    pub(super) warmup: Span,
     pub(super) ended: Time,
     /// The origin had everything then.
     pub(super) ended_clean: bool,
@@ -45,6 +46,15 @@ pub struct Load {
 pub(super) struct Timed {
     pub(super) began: Time,
     pub(super) took: Span,
+}
+
+/// How long a fetch took, and of what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetched {
+    pub(super) identity: u64,
+    /// Batches were on their way to the origin when it began.
+    pub(super) is_beside_batches: bool,
+    pub(super) timed: Timed,
 }
 
 /// How long a batch took.
@@ -113,7 +123,8 @@ struct Open {
     through: HashMap<UnitId, u32>,
     evicted: Option<u32>,
     syncing: Option<Time>,
-    fetching: HashMap<UnitId, Time>,
+    /// When each began, and whether batches were on their way then.
+    fetching: HashMap<UnitId, (Time, bool)>,
     /// Units of which the driver says at once that they are there.
     whole: HashSet<UnitId>,
     destaging: HashMap<BatchId, (u64, Time)>,
@@ -140,6 +151,18 @@ impl Load {
     /// What the recording is of, as its parts say: volumes count what is dirty in another way than rows.
     pub fn note_subject(&mut self, subject: &str) {
         self.counts_writes_only = is_of_volume(subject);
+    }
+
+    /// For so long from the first request on nothing is counted: what comes fills the cache.
+    pub(super) fn set_warmup(&mut self, warmup: Span) {
+        self.warmup = warmup;
+    }
+
+    /// Whether the warm-up is over at this time.
+    pub(super) fn is_warm(&self, now: Time) -> bool {
+        let is_request = |arrival: &&(Time, Arrival)| matches!(arrival.1, Arrival::Request(_));
+        self.warmup == Span::ZERO
+            || self.arrivals.iter().find(is_request).is_some_and(|(at, _)| now >= *at + self.warmup)
     }
 
     fn item(&mut self, unit: UnitId, core: &Core) -> u32 {
@@ -290,8 +313,10 @@ impl Observer for Load {
                     self.size(item, bytes);
                 }
                 let began = self.open.fetching.remove(&unit);
-                let timed = |began| (identity, Timed { began, took: now.since(began) });
-                self.fetches.extend(began.map(timed));
+                self.fetches.extend(began.map(|(began, is_beside_batches)| {
+                    let timed = Timed { began, took: now.since(began) };
+                    Fetched { identity, is_beside_batches, timed }
+                }));
             }
             Input::Evicted { identity } => {
                 if let Some(item) = self.open.evicted.take() {
@@ -348,7 +373,9 @@ impl Observer for Load {
             Effect::Sync { .. } => self.open.syncing = Some(now),
             Effect::Fetch { unit } => {
                 let is_whole = self.open.whole.remove(&unit);
-                self.open.fetching.extend((!is_whole).then_some((unit, now)));
+                let is_beside_batches = !self.open.destaging.is_empty();
+                let fetch = (unit, (now, is_beside_batches));
+                self.open.fetching.extend((!is_whole).then_some(fetch));
             }
             Effect::Destage { batch, .. } => {
                 let lsns = core.batch(batch).iter();

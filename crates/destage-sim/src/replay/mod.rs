@@ -5,6 +5,7 @@ mod load;
 mod requests;
 mod tally;
 mod times;
+mod watched;
 mod what_if;
 
 use destage_core::{Core, Effect, Input, Span, Time};
@@ -14,6 +15,7 @@ use std::fmt;
 pub use answers::{Answers, RecordedRun};
 pub use load::Load;
 pub use tally::Tally;
+pub use watched::Watched;
 pub use what_if::{ASSUMED, Assumed, Latency, Outcome, what_if, what_if_with};
 
 /// Who watches a replay.

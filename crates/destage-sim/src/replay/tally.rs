@@ -117,6 +117,13 @@ impl Tally {
         self.dirty_age_mean = self.age_sum / self.ages.max(1) as f64;
     }
 
+    /// Counts from now on, and forgets no group on its way.
+    pub(super) fn count_anew(&mut self) {
+        let before = std::mem::take(self);
+        (self.groups, self.fetching, self.under_way) =
+            (before.groups, before.fetching, before.under_way);
+    }
+
     /// Distinct units of the groups.
     pub(super) fn units_in(&self, lsns: &[Lsn]) -> u64 {
         let groups = lsns.iter().filter_map(|lsn| self.groups.get(lsn));

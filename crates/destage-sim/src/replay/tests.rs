@@ -523,11 +523,10 @@ fn times_are_found(is_together: bool) {
     drop(driver);
     let path = list(&settings.path).unwrap().remove(0);
     let part = Part::read(std::fs::read(path).unwrap(), VERSION).unwrap();
-    let mut watched: (Load, (Tally, Answers)) = Default::default();
-    watched.1.1.note_subject(if is_together { "serve" } else { "block v" });
+    let mut watched = Watched::new(Span::ZERO);
+    watched.note_subject(if is_together { "serve" } else { "block v" });
     replay(&part, &mut watched).unwrap();
-    let (load, (tally, answers)) = watched;
-    let run = answers.run(load.policy(), &tally).expect("there was one");
+    let run = watched.into_run().1.expect("there was one");
     for (writes, found) in [(false, run.reads), (true, run.writes)] {
         let spans: Vec<_> = answered.iter().filter(|(kind, _)| *kind == writes).collect();
         let mean =
@@ -536,5 +535,43 @@ fn times_are_found(is_together: bool) {
         assert!(found.count > 1_400 && found.count == spans.len() as u64, "{}", found.count);
         assert!((found.mean - mean).abs() < 1e-9 && mean > 0.001, "{} {mean}", found.mean);
     }
-    assert!(answers.run(None, &tally).is_none());
+    assert!(Watched::new(Span::ZERO).into_run().1.is_none(), "nothing was recorded");
+}
+
+#[test]
+fn what_comes_in_the_warm_up_fills_the_cache_and_is_not_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut roomy = policy();
+    roomy.limits.cache_bytes_max = 1_000 * u64::from(BLOCK);
+    let part = recorded(folder.path(), roomy, 5_000, 1 << 30).remove(0);
+    let run = |warmup: Span| {
+        let mut watched = Watched::new(warmup);
+        let took = replay(&part, &mut watched).unwrap().duration();
+        let (load, run) = watched.into_run();
+        let modelled = what_if(&load, Policy::clone).expect("something was recorded");
+        (took, run.expect("something was recorded"), modelled)
+    };
+    let (took, all, all_modelled) = run(Span::ZERO);
+    let (_, late, late_modelled) = run(Span(took.0 / 2));
+    let share = |part: u64, of: u64| part as f64 / of as f64;
+    for (part, of) in [
+        (late.reads.as_ref().unwrap().count, all.reads.as_ref().unwrap().count),
+        (late.writes.as_ref().unwrap().count, all.writes.as_ref().unwrap().count),
+        (late.tally.origin_writes, all.tally.origin_writes),
+        (late_modelled.reads.answered, all_modelled.reads.answered),
+        (late_modelled.writes.answered, all_modelled.writes.answered),
+        (late_modelled.tally.origin_writes, all_modelled.tally.origin_writes),
+    ] {
+        assert!((0.4..0.6).contains(&share(part, of)), "{part} of {of}");
+    }
+    // The first half read all there is, and what was asked then was answered.
+    for (late, all) in [(&late.tally, &all.tally), (&late_modelled.tally, &all_modelled.tally)] {
+        assert!(share(late.fetches, all.fetches) < 0.1, "{} {}", late.fetches, all.fetches);
+    }
+    assert!(late_modelled.reads.mean < all_modelled.reads.mean / 2.0, "{late_modelled:?}");
+    assert_eq!(late_modelled.unanswered, all_modelled.unanswered);
+    // Where all is warm-up, nothing is counted.
+    let (_, none, none_modelled) = run(Span(took.0 * 2));
+    assert!(none.reads.is_none() && none.tally.origin_writes == 0);
+    assert_eq!((none_modelled.reads.answered, none_modelled.tally.writes), (0, 0));
 }

@@ -1,7 +1,7 @@
 //! How long the devices of a recording took, one by one and on average.
 
 use super::ASSUMED;
-use super::load::{BatchTime, Load, Timed};
+use super::load::{BatchTime, Fetched, Load, Timed};
 use crate::machine::Devices;
 use destage_core::{Span, Time};
 use destage_runtime::units::Interval;
@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 /// How long the devices take.
 pub(super) struct Times {
     syncs: Series,
-    fetches: Series,
+    /// Those that had the origin to themselves, and those beside batches.
+    fetches: [Series; 2],
     /// Those of each thing that was fetched, in order.
-    of_each: HashMap<u64, VecDeque<Span>>,
+    of_each: HashMap<u64, VecDeque<Fetched>>,
     /// Those of the batches that were recorded, by their units.
     batches: Vec<BatchTime>,
     /// The same in the order in which they began.
@@ -26,12 +27,15 @@ impl Times {
         batches.sort_by_key(|batch| batch.units);
         let mut in_time = load.destages.clone();
         in_time.sort_by_key(|batch| batch.began);
-        let mut of_each: HashMap<u64, VecDeque<Span>> = HashMap::new();
-        for (identity, fetch) in &load.fetches {
-            of_each.entry(*identity).or_default().push_back(fetch.took);
+        let mut of_each: HashMap<u64, VecDeque<Fetched>> = HashMap::new();
+        for fetch in &load.fetches {
+            of_each.entry(fetch.identity).or_default().push_back(*fetch);
         }
         let syncs = Series::new(load.syncs.clone());
-        let fetches = Series::new(load.fetches.iter().map(|(_, fetch)| *fetch).collect());
+        let fetches = [false, true].map(|is_beside_batches| {
+            let alike = load.fetches.iter().filter(|it| it.is_beside_batches == is_beside_batches);
+            Series::new(alike.map(|it| it.timed).collect())
+        });
         Self { syncs, fetches, of_each, batches, in_time }
     }
 
@@ -40,9 +44,21 @@ impl Times {
     }
 
     /// As long as the same thing took when it was fetched in the recording; as one of that time if it was not, or not so often.
-    pub(super) fn fetch(&mut self, now: Time, identity: u64) -> Span {
-        let recorded = self.of_each.get_mut(&identity).and_then(VecDeque::pop_front);
-        recorded.unwrap_or_else(|| self.fetches.next(now))
+    /// An origin that writes batches at the same time is slower: what was fetched beside them stands only for what is, and the
+    /// other way round, as long as there is any such.
+    pub(super) fn fetch(&mut self, now: Time, identity: u64, is_beside_batches: bool) -> Span {
+        let alike = &mut self.fetches[usize::from(is_beside_batches)];
+        let is_known = !alike.all.is_empty();
+        let own = self.of_each.get_mut(&identity).and_then(|own| {
+            let is_alike = |it: &Fetched| it.is_beside_batches == is_beside_batches || !is_known;
+            let first = own.iter().position(is_alike)?;
+            own.remove(first)
+        });
+        match own {
+            Some(own) => own.timed.took,
+            None if is_known => alike.next(now),
+            None => self.fetches[usize::from(!is_beside_batches)].next(now),
+        }
     }
 
     /// As long as that one of the recorded batches of about so many units which began at about the same time: so the times need
@@ -127,7 +143,7 @@ impl Load {
             Some(Interval(Span(mean as u64)))
         };
         let syncs: Vec<Span> = self.syncs.iter().map(|sync| sync.took).collect();
-        let fetches: Vec<Span> = self.fetches.iter().map(|(_, fetch)| fetch.took).collect();
+        let fetches: Vec<Span> = self.fetches.iter().map(|fetch| fetch.timed.took).collect();
         let (sync, fetch) = (mean(&syncs), mean(&fetches));
         if sync.is_none() && fetch.is_none() && self.destages.is_empty() {
             return None;
@@ -186,7 +202,8 @@ mod tests {
         let mut load = Load::default();
         let timed = |took| Timed { began: Time::ZERO, took };
         load.syncs = vec![timed(ms(1)), timed(ms(3))];
-        load.fetches = vec![(7, timed(ms(5)))];
+        let (identity, timed_fetch) = (7, timed(ms(5)));
+        load.fetches = vec![Fetched { identity, is_beside_batches: false, timed: timed_fetch }];
         load.destages = batches([(1, ms(3)), (2, ms(4)), (11, ms(13))]);
         let devices = load.devices().expect("they were recorded");
         assert_eq!((devices.flash.write.span(), devices.filer.read.span()), (ms(2), ms(5)));
@@ -198,20 +215,47 @@ mod tests {
     fn a_fetch_takes_as_long_as_that_of_the_same_thing_did_and_others_as_those_of_their_time() {
         let (ms, at) = (Span::from_millis, Time::from_secs);
         let mut load = Load::default();
-        assert_eq!(Times::of(&load).fetch(at(0), 1), ASSUMED);
-        let fetched =
-            |identity, began, took| (identity, Timed { began: at(began), took: ms(took) });
+        assert_eq!(Times::of(&load).fetch(at(0), 1, false), ASSUMED);
+        let fetched = |identity, began, took| Fetched {
+            identity,
+            is_beside_batches: false,
+            timed: Timed { began: at(began), took: ms(took) },
+        };
         // As they ended.
         load.fetches =
             vec![fetched(1, 0, 10), fetched(2, 1, 20), fetched(1, 60, 40), fetched(3, 50, 30)];
         let mut times = Times::of(&load);
-        assert_eq!((times.fetch(at(5), 2), times.fetch(at(6), 1)), (ms(20), ms(10)));
-        assert_eq!(times.fetch(at(7), 1), ms(40), "its second one");
+        let mut fetch = |second, identity| times.fetch(at(second), identity, false);
+        assert_eq!((fetch(5, 2), fetch(6, 1)), (ms(20), ms(10)));
+        assert_eq!(fetch(7, 1), ms(40), "its second one");
         // Unknown: the ones of their time, none twice.
-        assert_eq!((times.fetch(at(0), 9), times.fetch(at(0), 9)), (ms(10), ms(20)));
-        assert_eq!((times.fetch(at(40), 9), times.fetch(at(40), 9)), (ms(30), ms(40)));
+        assert_eq!((fetch(0, 9), fetch(0, 9)), (ms(10), ms(20)));
+        assert_eq!((fetch(40, 9), fetch(40, 9)), (ms(30), ms(40)));
         // More than there are.
-        assert_eq!((times.fetch(at(45), 9), times.fetch(at(0), 9)), (ms(30), ms(40)));
+        assert_eq!((fetch(45, 9), fetch(0, 9)), (ms(30), ms(40)));
+    }
+
+    #[test]
+    fn a_fetch_beside_batches_takes_as_long_as_those_that_were_beside_some() {
+        let (ms, at) = (Span::from_millis, Time::from_secs);
+        let mut load = Load::default();
+        let fetched = |identity, is_beside_batches, began, took| Fetched {
+            identity,
+            is_beside_batches,
+            timed: Timed { began: at(began), took: ms(took) },
+        };
+        load.fetches = vec![fetched(1, false, 0, 3), fetched(1, true, 1, 30), fetched(2, true, 2, 20)];
+        let mut times = Times::of(&load);
+        // The same thing's own where it was as busy; else one that was, of about that time.
+        assert_eq!(times.fetch(at(9), 1, true), ms(30));
+        assert_eq!(times.fetch(at(9), 2, false), ms(3));
+        assert_eq!(times.fetch(at(9), 1, false), ms(3));
+        assert_eq!(times.fetch(at(9), 7, true), ms(20));
+        // Where nothing was as busy, all stand for it.
+        load.fetches.remove(0);
+        let mut times = Times::of(&load);
+        assert_eq!(times.fetch(at(9), 1, false), ms(30));
+        assert_eq!(times.fetch(at(9), 7, false), ms(20));
     }
 
     #[test]

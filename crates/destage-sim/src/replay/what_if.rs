@@ -127,6 +127,9 @@ pub fn what_if_with(
         waiting_writes: 0,
         clients: load.clients().unwrap_or(usize::MAX),
         is_held_back: false,
+        batches: 0,
+        is_warm: load.is_warm(began),
+        uncounted: 0,
         drains: false,
         answers: HashMap::new(),
         settling: HashMap::new(),
@@ -166,6 +169,12 @@ struct Run<'l> {
     waiting_writes: usize,
     /// A limit holds writes back.
     is_held_back: bool,
+    /// Batches on their way.
+    batches: u32,
+    /// The warm-up is over.
+    is_warm: bool,
+    /// Requests that ended in it.
+    uncounted: u64,
     /// All is to go to the origin before the end.
     drains: bool,
     /// Replies on their way, by the client that stands for the request: whether they answer a write.
@@ -239,6 +248,9 @@ impl Run<'_> {
                 self.arrive(&Arrival::Drain, policy);
                 continue;
             };
+            if !self.is_warm && load.is_warm(next) {
+                self.count_anew();
+            }
             self.now = self.now.max(next);
             while let Some(event) = self.events.take_until(self.now) {
                 self.happen(&event);
@@ -255,6 +267,19 @@ impl Run<'_> {
         self.tell(Input::Tick);
     }
 
+    /// The warm-up is over.
+    fn count_anew(&mut self) {
+        self.is_warm = true;
+        self.uncounted = self.ended();
+        self.core.tally.count_anew();
+        (self.reads, self.writes, self.times_of) = Default::default();
+    }
+
+    /// Requests that were answered or refused since it is counted.
+    fn ended(&self) -> u64 {
+        self.reads.answered + self.writes.answered + self.core.tally.refused
+    }
+
     /// Whether clients have sent all that they send before they are answered.
     fn clients_wait(&self) -> bool {
         let at_limit = self.is_held_back.then(|| self.load.writes_at_limit(self.now)).flatten();
@@ -268,11 +293,14 @@ impl Run<'_> {
         if is_draining { self.load.ended + DRAIN_MAX } else { self.load.ended }
     }
 
-    fn outcome(self) -> Outcome {
+    fn outcome(mut self) -> Outcome {
+        if !self.is_warm {
+            self.count_anew();
+        }
+        let ended = self.uncounted + self.ended();
+        let unanswered = (self.load.requests.len() as u64).saturating_sub(ended);
         let Self { core: Tallied { tally, .. }, reads, writes, times_of, .. } = self;
         let [read_times, write_times] = times_of.map(|times| times.latency());
-        let done = reads.answered + writes.answered + tally.refused;
-        let unanswered = (self.load.requests.len() as u64).saturating_sub(done);
         Outcome { tally, reads, writes, read_times, write_times, unanswered }
     }
 
@@ -326,7 +354,10 @@ impl Run<'_> {
                 let identity = self.identity(unit);
                 self.tell(Input::Fetched { unit, result: Ok(bytes), identity });
             }
-            Event::Destaged(batch) => self.tell(Input::Destaged { batch, result: Ok(()) }),
+            Event::Destaged(batch) => {
+                self.batches -= 1;
+                self.tell(Input::Destaged { batch, result: Ok(()) });
+            }
         }
     }
 
@@ -507,12 +538,18 @@ impl FrontEnd for Run<'_> {
     fn fetch_unit(&mut self, unit: UnitId) {
         let is_whole = self.whole.remove(&unit);
         let identity = self.identity(unit);
-        let time = if is_whole { Span::ZERO } else { self.times.fetch(self.now, identity) };
+        let is_beside_batches = self.batches > 0;
+        let time = if is_whole {
+            Span::ZERO
+        } else {
+            self.times.fetch(self.now, identity, is_beside_batches)
+        };
         self.events.plan(self.now + time, Event::Fetched(unit));
     }
 
     fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
         let units = self.units_in(batch);
+        self.batches += 1;
         let at = self.now + self.times.destage(self.now, units);
         self.events.plan(at, Event::Destaged(batch));
     }

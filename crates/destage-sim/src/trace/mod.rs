@@ -20,7 +20,7 @@ pub use format::Format;
 
 use crate::machine::Devices;
 use crate::replay::RecordedRun;
-use destage_core::Time;
+use destage_core::{Span, Time};
 use records::{Records, Step};
 use source::Source;
 use std::io::Read;
@@ -84,6 +84,8 @@ pub struct Options {
     pub skip_bad_max: u64,
     /// Which events of blktrace and blkparse are requests.
     pub block_event: BlockEvent,
+    /// Of a recording: for so long from the first request on, what became of it is not counted; default 0.
+    pub warmup: Span,
 }
 
 /// The events that the block layer traces for each request.
@@ -157,7 +159,7 @@ impl Trace {
             path.display().to_string()
         };
         if Self::is_recording(path, options) {
-            return Self::of_recording(path, name);
+            return Self::of_recording(path, name, options.warmup);
         }
         Self::new(Source::open(path)?, name, options)
     }
@@ -170,8 +172,8 @@ impl Trace {
     }
 
     /// A recording is read as a whole.
-    fn of_recording(path: &Path, name: String) -> Result<Self, TraceError> {
-        let recorded = recording::read(path)?;
+    fn of_recording(path: &Path, name: String, warmup: Span) -> Result<Self, TraceError> {
+        let recorded = recording::read(path, warmup)?;
         Ok(Self {
             records: Records::Loaded(recorded.requests.into_iter()),
             name,

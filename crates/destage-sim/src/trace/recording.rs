@@ -2,12 +2,12 @@
 
 use super::{Format, Raw, TraceError};
 use crate::machine::Devices;
-use crate::replay::{Answers, Load, RecordedRun, ReplayError, Tally, is_of_volume, replay};
+use crate::replay::{RecordedRun, ReplayError, Watched, is_of_volume, replay};
+use destage_core::Span;
 use destage_record::{Part, list};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 /// What a part of a recording begins with.
 const MAGIC: &[u8; 8] = b"DSTGREC1";
@@ -39,8 +39,8 @@ pub(super) struct Recorded {
     pub(super) run: Option<RecordedRun>,
 }
 
-/// Reads all of it.
-pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
+/// Reads all of it. What became of the requests is not counted for `warmup` from the first one on.
+pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
     let name = path.display().to_string();
     let wrong = |reason: String| TraceError::Format {
         name: name.clone(),
@@ -48,7 +48,7 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         reason: reason.into(),
     };
     let parts = list(path).map_err(|error| wrong(error.to_string()))?;
-    let mut watched: (Load, (Tally, Answers)) = Default::default();
+    let mut watched = Watched::new(warmup);
     let (mut is_volume, mut last) = (false, None);
     for path in parts {
         let name = path.display().to_string();
@@ -58,15 +58,14 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         let begin = &part.begin;
         let follows = last == Some((begin.run, begin.part.wrapping_sub(1)));
         if !follows || begin.after_gap {
-            watched = Default::default();
+            watched = Watched::new(warmup);
         }
         last = Some((begin.run, begin.part));
         is_volume = is_of_volume(&begin.subject);
-        watched.0.note_subject(&begin.subject);
-        watched.1.1.note_subject(&begin.subject);
+        watched.note_subject(&begin.subject);
         replay(&part, &mut watched).map_err(|error: ReplayError| wrong(error.to_string()))?;
     }
-    let (load, (tally, answers)) = watched;
+    let (load, run) = watched.into_run();
     let (all, known) = load.known();
     let what = if is_volume { "blocks" } else { "rows" };
     let note = (known < all).then(|| {
@@ -83,8 +82,6 @@ pub(super) fn read(path: &Path) -> Result<Recorded, TraceError> {
         thread: request.thread,
     };
     let requests = load.trace(is_volume).into_iter().map(raw).collect();
-    let (run, devices) = (answers.run(load.policy(), &tally), load.devices());
-    let load = Some(Arc::new(load));
-    let run = run.map(|run| RecordedRun { load, ..run });
+    let devices = load.devices();
     Ok(Recorded { requests, note, devices, run })
 }

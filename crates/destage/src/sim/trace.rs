@@ -2,6 +2,7 @@
 
 use super::replay::refuse_what_cannot_be;
 use crate::error::CliError;
+use destage_core::Span;
 use destage_runtime::exit;
 use destage_runtime::human::count;
 use destage_runtime::progress::Progress;
@@ -110,6 +111,11 @@ impl TraceArgs {
 
     /// Begins to read the trace; `doing` is shown with the progress.
     pub(crate) fn open(&self, doing: &str) -> Result<Reading, CliError> {
+        self.open_warm(doing, Span::ZERO)
+    }
+
+    /// As [`TraceArgs::open`]; what becomes of a recording in its first `warmup` is not counted.
+    pub(crate) fn open_warm(&self, doing: &str, warmup: Span) -> Result<Reading, CliError> {
         let options = Options {
             format: self.format.0,
             skip_bad_max: self.skip_bad,
@@ -118,6 +124,7 @@ impl TraceArgs {
                 Event::Issued => BlockEvent::Issued,
                 Event::Completed => BlockEvent::Completed,
             },
+            warmup,
         };
         let guard =
             Trace::is_recording(&self.trace, &options).then(|| refuse_what_cannot_be(&self.trace));

@@ -83,6 +83,10 @@ pub(crate) struct AdviseArgs {
     #[arg(long, default_value = "200", value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "N")]
     crashes: u32,
 
+    /// What comes first, for so long from the first request on, fills the caches and is not counted. 0 to 1d.
+    #[arg(long, default_value = "0", value_parser = |s: &str| interval(s, "0", "1d"), value_name = "TIME")]
+    warmup: Interval,
+
     /// Of all random streams.
     #[arg(long, default_value = "1", value_name = "N")]
     seed: u64,
@@ -161,7 +165,8 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     let rpo_crash = rpo_crash(args)?;
     let stop = interrupt()?;
     let mut requests: Vec<Request> = Vec::new();
-    let mut reading = args.trace.open("reading")?;
+    let warmup = args.warmup.span();
+    let mut reading = args.trace.open_warm("reading", warmup)?;
     for request in &mut reading {
         requests.push(request?);
     }
@@ -185,11 +190,21 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
             "the trace has no times, without which nothing can be said of latencies and losses";
         return Err(CliError::new(exit::TRACE_UNUSABLE, message));
     };
+    let counted = last.time.since(Time::ZERO + warmup);
+    if counted == Span::ZERO {
+        return Err(CliError::usage(format!(
+            "--warmup {} leaves nothing to be counted: the last request comes after {}",
+            args.warmup,
+            seconds(last.time.since(Time::ZERO).as_secs_f64())
+        )));
+    }
+    let crashes = random_times(args.crashes, counted, args.seed).into_iter();
     let base = Settings {
         block: args.trace.block,
         devices: devices(args, measured.as_ref())?,
         flush_every: args.flush_every,
-        crashes: random_times(args.crashes, last.time.since(Time::ZERO), args.seed),
+        warmup_requests: requests.partition_point(|it| it.time < Time::ZERO + warmup) as u64,
+        crashes: crashes.map(|at| Interval(at.span() + warmup)).collect(),
         seed: args.seed,
         ..Settings::default()
     };
