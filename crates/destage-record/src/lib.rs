@@ -15,12 +15,35 @@ mod part;
 mod parts;
 mod writer;
 
+use destage_core::{ClientId, RequestId};
+
 pub use digest::Digest;
 pub use frame::Damage;
 pub use input::Scratch;
 pub use live::{CannotRecord, RecordSettings, RecordedCore};
 pub use part::{Begin, End, Event, Events, Part};
 pub use parts::{ListError, list};
+
+/// A request of a volume's client may be several of the core's. So the lowest bits of each [`RequestId`] are those of the
+/// [`ClientId`] that stands for the answer: a recording tells which belong together.
+const ANSWER_BITS: u32 = 16;
+
+/// A request that is a part of this answer, by its own number, below 2^48.
+pub const fn part_of(answer: ClientId, number: u64) -> RequestId {
+    RequestId(number << ANSWER_BITS | (answer.0 & MASK) as u64)
+}
+
+/// Which answer a request is a part of.
+pub const fn answer_of(request: RequestId) -> u16 {
+    (request.0 & MASK as u64) as u16
+}
+
+/// The same of the client that stands for the answer.
+pub const fn answer(client: ClientId) -> u16 {
+    (client.0 & MASK) as u16
+}
+
+const MASK: u32 = (1 << ANSWER_BITS) - 1;
 
 /// The version of the format that is written, and the only one that is read.
 pub const FORMAT_VERSION: u16 = 1;

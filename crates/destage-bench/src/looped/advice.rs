@@ -13,6 +13,8 @@ use crate::Result;
 pub(super) struct Advice {
     pub(super) command: String,
     pub(super) reason: Vec<String>,
+    /// The defaults stay.
+    pub(super) is_kept: bool,
     pub(super) sure: Vec<Sure>,
 }
 

@@ -33,6 +33,7 @@ fn gains(closed: &[Closed]) -> Table {
     let row = |it: &Closed| {
         let ratio = it.default.mean_ms / it.advised.mean_ms.max(1e-9);
         let reached = match ratio {
+            _ if it.advice.is_kept => "the same settings",
             GAIN.. => "yes",
             1.0.. => "no, but not worse",
             _ => "**no**",

@@ -189,8 +189,13 @@ impl Volume {
     }
 
     fn id(&mut self) -> u64 {
+        self.part_id(0)
+    }
+
+    /// An id that says which answer it is a part of.
+    fn part_id(&mut self, asked: u32) -> u64 {
         self.next_id += 1;
-        self.next_id
+        destage_record::part_of(ClientId(asked), self.next_id).0
     }
 
     /// Asks the core to tell when a group is committed or decided.

@@ -133,7 +133,7 @@ impl Volume {
         for asked in self.requests.take_rests() {
             let next = self.requests.next_of_rest(asked, self.shape.zero_blocks_max);
             let Some((extent, work)) = next else { continue };
-            let id = self.id();
+            let id = self.part_id(asked);
             self.enter(id, Fragment::new(asked, extent, work));
         }
     }
@@ -163,7 +163,7 @@ impl Volume {
     fn begin(&mut self, asked: u32, works: Vec<(Extent, Work)>) {
         self.requests.expect_fragments(asked, works.len());
         for (extent, work) in works {
-            let id = self.id();
+            let id = self.part_id(asked);
             let fragment = Fragment::new(asked, extent, work);
             self.enter(id, fragment);
         }

@@ -51,6 +51,9 @@ pub struct Sure {
     pub high: f64,
 }
 
+/// Other settings must let requests take at least this share less than was recorded. Two runs of the same settings differ by as
+/// much.
+const GAIN_MIN: f64 = 0.1;
 /// Times below this are not told apart, seconds: rows in memory take none in the model.
 const SHORTEST: f64 = 1e-6;
 
@@ -91,8 +94,9 @@ impl Wish {
 }
 
 impl Wish {
-    /// What is in force instead, if it was recorded to be as fast as the best is predicted to be: what was measured counts more
-    /// than what the model has, which may err about the one and not about the other.
+    /// What is in force instead, unless the best is predicted to gain on what was recorded more than [`GAIN_MIN`], and more than
+    /// the model was off for the recorded run. What was measured counts more than what the model has, which may err about the one
+    /// and not about the other.
     pub fn keep_in_force(&self, run: &RecordedRun, ranking: &[Judged], tuned: Tuned) -> Tuned {
         let is_in_force = |judged: &&Judged| {
             let (live, theirs) = (self.live_policy(&judged.report.settings), &run.policy);
@@ -104,14 +108,19 @@ impl Wish {
                 && near(live.limits.cache_bytes_max, theirs.limits.cache_bytes_max)
         };
         let recorded = of_run(run, Predicted::Mean);
-        let is_as_fast = recorded.is_some_and(|mean| mean <= tuned.best.mean());
-        let kept = ranking.iter().find(is_in_force);
-        match kept.filter(|kept| is_as_fast && kept.misses.len() <= tuned.best.misses.len()) {
+        let is_as_fast = |kept: &&Judged| {
+            recorded.is_some_and(|mean| {
+                let error = (kept.mean() / mean.max(SHORTEST) - 1.0).abs();
+                tuned.best.mean() >= mean * (1.0 - error.max(GAIN_MIN))
+            })
+        };
+        let kept = ranking.iter().find(is_in_force).filter(is_as_fast);
+        match kept.filter(|kept| kept.misses.len() <= tuned.best.misses.len()) {
             None => tuned,
             Some(kept) => {
                 let not_taken = |choice| Choice { is_taken: false, ..choice };
                 let choices = tuned.choices.into_iter().map(not_taken).collect();
-                Tuned { best: kept.clone(), choices }
+                Tuned { best: kept.clone(), choices, is_kept: true }
             }
         }
     }

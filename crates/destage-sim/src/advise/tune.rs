@@ -35,6 +35,8 @@ pub struct Tuned {
     pub best: Judged,
     /// What was tried.
     pub choices: Vec<Choice>,
+    /// It is what is in force already.
+    pub is_kept: bool,
 }
 
 /// Something that is set otherwise. Of those about the same thing at most one is taken.
@@ -138,7 +140,7 @@ impl Wish {
                 change.what == choice.what && (is_all || is_alone)
             });
         }
-        Ok(Tuned { best: chosen, choices })
+        Ok(Tuned { best: chosen, choices, is_kept: false })
     }
 
     fn variations(&self, base: &Settings) -> Vec<Variation> {

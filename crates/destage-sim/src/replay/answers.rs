@@ -5,6 +5,7 @@ use crate::machine::{Gathered, Latency};
 use destage_core::{
     Access, ClientId, Core, Effect, Input, Intent, Lsn, Policy, RequestId, Time, UnitId,
 };
+use destage_record::{answer, answer_of};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,10 +27,11 @@ pub struct RecordedRun {
 
 /// Finds out when requests were answered.
 ///
-/// A recording does not tell which request an answer is for. That of a write is announced while the write is executed. A read is
-/// announced then, too, or once the device has read: then it is taken for the oldest that was executed and not answered.
-/// Of rows, the answers of one connection are announced together, by the newest of their groups. So a write that was not announced
-/// at once is taken to be announced by the first answer of writes that reaches its group.
+/// Of a volume a recording tells which requests an answer is for: the first of them is where it began. An answer of which nothing
+/// was asked is one of a read that went past the cache, and is left out.
+/// Of rows it does not. A read is announced while it is executed, and so is a write. The answers of one connection are announced
+/// together, by the newest of their groups. So a write that was not announced at once is taken to be announced by the first answer
+/// of writes that reaches its group.
 #[derive(Debug, Default)]
 pub struct Answers {
     asked: HashMap<RequestId, (Asked, Box<[UnitId]>)>,
@@ -39,8 +41,10 @@ pub struct Answers {
     /// Of rows: writes that were not announced at once, by their group.
     unannounced: VecDeque<(Lsn, Asked)>,
     announces_together: bool,
-    /// Reads that were executed, and when.
-    reading: VecDeque<(Asked, Time)>,
+    /// Of a volume: what was asked first for each answer.
+    parts: HashMap<u16, Asked>,
+    /// Reads of rows that were executed.
+    reading: VecDeque<Asked>,
     /// Writes that write through, by their first unit, and by their group once they have one.
     through: HashMap<UnitId, Asked>,
     settling: HashMap<Lsn, Asked>,
@@ -56,6 +60,11 @@ struct Asked {
     is_write: bool,
 }
 
+/// Numbers of answers come again. When this one is under way, that one is not any more: what it was for is never answered.
+pub(super) const fn forgotten(answer: u16) -> u16 {
+    answer ^ 1 << 15
+}
+
 /// Of a hundred reads answered so many may be left at the end without an answer: with more, answers were for several at once.
 const UNANSWERED_PERCENT: u64 = 5;
 
@@ -68,8 +77,10 @@ impl Answers {
     /// The run, with what else is known of it; `None` if nothing was recorded.
     pub fn run(&self, policy: Option<&Policy>, tally: &Tally) -> Option<RecordedRun> {
         let known = |gathered: &Gathered| Some(gathered.latency()).filter(|of| of.count > 0);
-        let reads = known(&self.reads)
-            .filter(|reads| self.reading.len() as u64 * 100 <= reads.count * UNANSWERED_PERCENT);
+        let reading = self.parts.values().chain(&self.reading).filter(|asked| !asked.is_write);
+        let reading = reading.count() as u64;
+        let reads =
+            known(&self.reads).filter(|reads| reading * 100 <= reads.count * UNANSWERED_PERCENT);
         let writes = known(&self.writes);
         Some(RecordedRun {
             load: None,
@@ -91,11 +102,25 @@ impl Answers {
         gathered.add(now.since(asked.at));
     }
 
-    /// Which read an answer is for.
-    fn read_answered(&mut self, now: Time) -> Option<Asked> {
-        let is_at_once = self.reading.back().is_some_and(|&(_, executed)| executed == now);
-        let read = if is_at_once { self.reading.pop_back() } else { self.reading.pop_front() };
-        read.map(|(asked, _)| asked)
+    /// Notes what is asked for an answer, unless another part of it was asked before.
+    fn is_part(&mut self, request: RequestId, asked: Asked) {
+        if self.announces_together {
+            return;
+        }
+        let answer = answer_of(request);
+        self.parts.remove(&forgotten(answer));
+        self.parts.entry(answer).or_insert(asked);
+    }
+
+    /// What an answer is for.
+    fn answered(&mut self, client: ClientId, wrote: bool) -> Option<Asked> {
+        if self.announces_together {
+            return if wrote { self.writing.take() } else { self.reading.pop_back() };
+        }
+        let first = self.parts.remove(&answer(client))?;
+        // One that had to be on the medium by itself is announced later.
+        let is_told = if wrote { self.writing.take().is_some() } else { !first.is_write };
+        is_told.then_some(first)
     }
 
     /// Whether the driver only makes sure that units which were just written count as present.
@@ -114,7 +139,9 @@ impl Observer for Answers {
         match *input {
             Input::Access { request, intent, units } if !self.is_driver(units, core) => {
                 let is_write = matches!(intent, Intent::Write { .. });
-                self.asked.insert(request, (Asked { at: now, is_write }, units.into()));
+                let asked = Asked { at: now, is_write };
+                self.is_part(request, asked);
+                self.asked.insert(request, (asked, units.into()));
             }
             Input::Write { units, access: Access::Back, .. } => {
                 self.written.extend(units.iter().map(|(unit, _)| *unit));
@@ -132,7 +159,7 @@ impl Observer for Answers {
                 self.through.remove(unit);
             }),
             Input::Respond { client, wrote, lsn } => {
-                let asked = if wrote { self.writing.take() } else { self.read_answered(now) };
+                let asked = self.answered(client, wrote);
                 let leaving = self.leaving.entry(client).or_default();
                 leaving.extend(asked);
                 let is_reached = |(written, _): &mut (Lsn, Asked)| wrote && *written <= lsn;
@@ -158,8 +185,8 @@ impl Observer for Answers {
                     self.through.extend(units.iter().map(|&unit| (unit, asked)));
                 } else if asked.is_write {
                     self.writing = Some(asked);
-                } else {
-                    self.reading.push_back((asked, now));
+                } else if self.announces_together {
+                    self.reading.push_back(asked);
                 }
             }
             Effect::Refuse { request, .. } => {

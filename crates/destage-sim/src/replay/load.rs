@@ -1,10 +1,12 @@
 //! What clients asked for in a recording, apart from what the policy made of it.
 
+use super::answers::forgotten;
 use super::{Observer, is_of_volume};
 use destage_core::{
     Access, BatchId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId, Span,
     Time, UnitId, WaitFor,
 };
+use destage_record::{answer, answer_of};
 use hashbrown::{HashMap, HashSet};
 
 /// Requests in order of their arrival, and how long the devices took.
@@ -81,6 +83,9 @@ pub(super) enum Arrival {
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) intent: Intent,
+    /// The first of those that are answered together, and of the first one how many these are.
+    pub(super) first: u32,
+    pub(super) parts: u32,
     pub(super) items: Box<[u32]>,
     pub(super) writes: Vec<Write>,
 }
@@ -111,6 +116,8 @@ impl Write {
 #[derive(Clone, Debug, Default)]
 struct Open {
     items: HashMap<UnitId, u32>,
+    /// Of a volume: the first request of each answer.
+    answers: HashMap<u16, u32>,
     /// Requests that are not executed yet.
     waiting: HashMap<RequestId, (u32, Box<[UnitId]>)>,
     /// The request that was executed by the last effect.
@@ -208,6 +215,16 @@ impl Load {
         (absent && items.iter().all(written)).then_some(request)
     }
 
+    /// The first request of those that are answered together with this one.
+    fn first_of_answer(&mut self, request: RequestId, index: u32) -> u32 {
+        if !self.counts_writes_only {
+            return index;
+        }
+        let answer = answer_of(request);
+        self.open.answers.remove(&forgotten(answer));
+        *self.open.answers.entry(answer).or_insert(index)
+    }
+
     /// The driver asks for units that the request has just written whole.
     fn written_whole(&mut self, request: u32, units: &[UnitId], items: Box<[u32]>) {
         self.open.whole.extend(units);
@@ -262,7 +279,9 @@ impl Observer for Load {
                     return self.written_whole(request, units, items);
                 }
                 let index = self.requests.len() as u32;
-                self.requests.push(Request { intent, items, writes: Vec::new() });
+                let first = self.first_of_answer(request, index);
+                self.requests.push(Request { intent, first, parts: 0, items, writes: Vec::new() });
+                self.requests[first as usize].parts += 1;
                 self.open.waiting.insert(request, (index, units.into()));
                 self.waiting_max = self.waiting_max.max(self.open.waiting.len());
                 self.open.waiting_writes += usize::from(intent.writes());
@@ -304,6 +323,9 @@ impl Observer for Load {
                 for unit in units {
                     self.open.through.remove(unit);
                 }
+            }
+            Input::Respond { client, .. } => {
+                self.open.answers.remove(&answer(client));
             }
             Input::Wait { until, .. } => self.arrives(now, Arrival::Wait(until)),
             Input::Fetched { unit, result, identity } => {

@@ -575,3 +575,50 @@ fn what_comes_in_the_warm_up_fills_the_cache_and_is_not_counted() {
     assert!(none.reads.is_none() && none.tally.origin_writes == 0);
     assert_eq!((none_modelled.reads.answered, none_modelled.tally.writes), (0, 0));
 }
+
+/// Tells a core and who watches it.
+fn tell(watched: &mut Watched, core: &mut Core, now: Time, input: Input<'_>) {
+    watched.input(now, &input, core);
+    core.handle(now, input);
+    while let Some(effect) = core.poll_effect() {
+        watched.effect(now, &effect, core);
+    }
+}
+
+#[test]
+fn the_parts_of_a_read_are_answered_together_and_what_has_no_answer_disturbs_none() {
+    let at = |ms| Time::from_secs(1) + Span::from_millis(ms);
+    let mut core = Core::new(at(0), policy());
+    let mut watched = Watched::new(Span::ZERO);
+    watched.note_subject("block v");
+    let mut tell = |now, input: Input<'_>| tell(&mut watched, &mut core, now, input);
+    let mut number = 0;
+    let mut part = |answer| {
+        number += 1;
+        destage_record::part_of(ClientId(answer), number)
+    };
+    let read = |request, unit| Input::Access { request, intent: Intent::Read, units: unit };
+    let answer = |client| Input::Respond { client: ClientId(client), lsn: Lsn(0), wrote: false };
+    let fetched =
+        |unit: u32| Input::Fetched { unit: UnitId(unit), result: Ok(BLOCK), identity: unit.into() };
+    tell(at(0), read(part(7), &[UnitId(1)]));
+    tell(at(1), read(part(7), &[UnitId(2)]));
+    tell(at(10), fetched(1));
+    // One that went past the cache.
+    tell(at(11), answer(8));
+    tell(at(30), fetched(2));
+    tell(at(30), answer(7));
+    // One that only brings a block into the cache.
+    tell(at(31), read(part(9), &[UnitId(1)]));
+    for client in 10..50 {
+        tell(at(u64::from(client) * 10), read(part(client), &[UnitId(2)]));
+        tell(at(u64::from(client) * 10), answer(client));
+    }
+    let (load, run) = watched.into_run();
+    let reads = run.and_then(|run| run.reads).expect("they are told");
+    assert_eq!((reads.count, reads.max), (41, 0.030));
+    assert!((reads.mean - 0.030 / 41.0).abs() < 1e-9, "{}", reads.mean);
+    // In the model, too, two parts are one; what has no answer is done like all others.
+    let modelled = what_if(&load, Policy::clone).expect("something was recorded");
+    assert_eq!((modelled.reads.answered, modelled.unanswered), (42, 0));
+}

@@ -244,7 +244,8 @@ mod tests {
             is_beside_batches,
             timed: Timed { began: at(began), took: ms(took) },
         };
-        load.fetches = vec![fetched(1, false, 0, 3), fetched(1, true, 1, 30), fetched(2, true, 2, 20)];
+        load.fetches =
+            vec![fetched(1, false, 0, 3), fetched(1, true, 1, 30), fetched(2, true, 2, 20)];
         let mut times = Times::of(&load);
         // The same thing's own where it was as busy; else one that was, of about that time.
         assert_eq!(times.fetch(at(9), 1, true), ms(30));

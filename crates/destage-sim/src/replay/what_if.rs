@@ -123,6 +123,7 @@ pub fn what_if_with(
         events: Events::default(),
         times: Times::of(load),
         arrived: Vec::new(),
+        left: load.requests.iter().map(|request| request.parts).collect(),
         waiting: 0,
         waiting_writes: 0,
         clients: load.clients().unwrap_or(usize::MAX),
@@ -162,6 +163,8 @@ struct Run<'l> {
     times: Times,
     /// When each request came that has been told to the core.
     arrived: Vec<Time>,
+    /// Of the first request of each answer: how many parts of it are not done.
+    left: Vec<u32>,
     /// So many of them wait in the core, and so many do at most.
     waiting: usize,
     clients: usize,
@@ -298,7 +301,8 @@ impl Run<'_> {
             self.count_anew();
         }
         let ended = self.uncounted + self.ended();
-        let unanswered = (self.load.requests.len() as u64).saturating_sub(ended);
+        let answers = self.load.requests.iter().filter(|request| request.parts > 0).count() as u64;
+        let unanswered = answers.saturating_sub(ended);
         let Self { core: Tallied { tally, .. }, reads, writes, times_of, .. } = self;
         let [read_times, write_times] = times_of.map(|times| times.latency());
         Outcome { tally, reads, writes, read_times, write_times, unanswered }
@@ -445,7 +449,11 @@ impl Run<'_> {
     }
 
     fn answered(&mut self, request: u32, wrote: bool) {
-        let Some(&arrived) = self.arrived.get(request as usize) else { return };
+        let first = self.load.requests[request as usize].first as usize;
+        self.left[first] -= 1;
+        let Some(&arrived) = self.arrived.get(first).filter(|_| self.left[first] == 0) else {
+            return;
+        };
         let span = self.now.since(arrived);
         self.times_of[usize::from(wrote)].add(span);
         if wrote { self.writes.add(span) } else { self.reads.add(span) }

@@ -128,6 +128,8 @@ struct Advice<'a> {
     /// What is in force in each candidate beside its policy and when it destages.
     in_force: Vec<String>,
     reason: Vec<String>,
+    /// It is what was in force in the recorded run.
+    is_kept: bool,
     /// What starts a server so.
     command: String,
     /// What changes a server that runs, as far as it can be changed then.
@@ -204,7 +206,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         devices: devices(args, measured.as_ref())?,
         flush_every: args.flush_every,
         warmup_requests: requests.partition_point(|it| it.time < Time::ZERO + warmup) as u64,
-        crashes: crashes.map(|at| Interval(at.span() + warmup)).collect(),
+        crashes: crashes.map(|at| Interval(Span(at.span().0 + warmup.0))).collect(),
         seed: args.seed,
         ..Settings::default()
     };
@@ -228,9 +230,18 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     let tuned = watched(&meter, 0, || {
         wish.tune_recorded(&requests, recorded.as_ref(), best, &meter).map_err(CliError::usage)
     })?;
+    let fastest = tuned.best.mean();
     let tuned = match recorded.as_ref().filter(|run| run.load.is_some()) {
         Some(run) => wish.keep_in_force(run, &ranking, tuned),
         None => tuned,
+    };
+    let reasons = if tuned.is_kept {
+        vec![format!(
+            "What is in force stays. At best requests are predicted to take {} on average: not so much less than was recorded              that it counts, for the model errs about the recorded run, too, and so do two runs of the same settings.",
+            seconds(fastest)
+        )]
+    } else {
+        [reason(&wish, &ranking), tuning(best, &tuned)].concat()
     };
     let trust = match &recorded {
         Some(run) => watched(&meter, 0, || {
@@ -262,7 +273,8 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
             .into_iter()
             .map(|(tier, policy)| format!("{tier}: {policy}"))
             .collect(),
-        reason: [reason(&wish, &ranking), tuning(best, &tuned), doubts].concat(),
+        reason: [reasons, doubts].concat(),
+        is_kept: tuned.is_kept,
         command: command(&wish, &tuned.best.report.settings),
         online: online(&wish, &tuned.best.report.settings),
         mean_seconds: tuned.best.mean(),
