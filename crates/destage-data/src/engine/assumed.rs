@@ -2,14 +2,21 @@
 //!
 //! The origin is not asked for such a row on behalf of the session that says so. Nobody else sees what comes of that: a copy
 //! that is absent for a session's word is dropped before another client's request may use it, and with the session's end. A
-//! session's word counts while its leases do, and until the row is written, or is told to have changed.
+//! session's word counts while its leases do, and until the row is written, or is told to have changed. It binds the
+//! session: one that changes a row which is there after all does nothing.
 
 use super::Engine;
-use super::rows::RowKey;
+use super::ended::has_ended;
+use super::key::key_shown;
+use super::prepared::Trouble;
+use super::rows::{Kind, RowKey};
+use super::session::Session;
 use super::sessions::client_of;
+use super::txn::Txn;
+use crate::resp::{Code, ReplyError};
 use destage_core::lease::Token;
 use destage_core::{ClientId, RequestId, UnitId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// What sessions say.
 #[derive(Debug, Default)]
@@ -49,26 +56,20 @@ impl Assumed {
         self.claims.retain(|key, _| !is_meant(key));
     }
 
-    /// A session says so of a row; false if another one has, whose word counts.
-    pub(super) fn claim(
-        &mut self,
-        key: &RowKey,
-        claim: Claim,
-        counts: impl Fn(Token) -> bool,
-    ) -> bool {
+    /// A session says so of a row, which is news unless another one has whose word counts.
+    pub(super) fn claim(&mut self, key: &RowKey, claim: Claim, counts: impl Fn(Token) -> bool) {
         let is_known = |other: &Claim| other.token == claim.token || counts(other.token);
-        if self.claims.get(key).is_some_and(is_known) {
-            return false;
+        if !self.claims.get(key).is_some_and(is_known) {
+            self.claims.insert(key.clone(), claim);
         }
-        self.claims.insert(key.clone(), claim);
-        true
     }
 
-    /// Its word does not count any more.
-    fn withdraw(&mut self, key: &RowKey, token: Token) {
+    /// A session's word does not count any more; whether nobody says so of the row then.
+    fn withdraw(&mut self, key: &RowKey, token: Token) -> bool {
         if self.claims.get(key).is_some_and(|claim| claim.token == token) {
             self.claims.remove(key);
         }
+        !self.claims.contains_key(key)
     }
 
     /// The rows of which sessions say so whose word does not count.
@@ -133,11 +134,36 @@ impl Engine {
     }
 
     /// What a session has said counts no more: copies that are absent for that are dropped.
-    pub(super) fn withdraw_absent(&mut self, token: Token, keys: Vec<RowKey>) {
+    pub(super) fn withdraw_absent(&mut self, token: Token, keys: BTreeSet<RowKey>) {
         for key in keys {
-            self.watchers.assumed_mut().withdraw(&key, token);
-            self.drop_assumed(&key);
+            if self.watchers.assumed_mut().withdraw(&key, token) {
+                self.drop_assumed(&key);
+            }
         }
+    }
+
+    /// Judges what a session says of rows that its transaction changes. The origin rejects that if a row is there which is
+    /// to be made; of one that is known here it would hear as of a change.
+    ///
+    /// # Errors
+    /// The first of them that is there.
+    pub(super) fn check_absent(&self, session: &Session, txn: &Txn) -> Result<(), Trouble> {
+        let there = session.absent.iter().find(|(table, key)| {
+            let unit = self.rows.find(*table, key).filter(|&unit| txn.changes_row(unit));
+            unit.map(|unit| self.rows.get(unit)).is_some_and(|row| {
+                let is_row = row.kind == Kind::Row;
+                is_row && !has_ended(&self.schema, *table, row.cells, self.now)
+            })
+        });
+        let Some((table, key)) = there else { return Ok(()) };
+        let key = key_shown(self.schema.table(*table), key);
+        Err(Trouble::Error(ReplyError::new(
+            Code::Exists,
+            format!(
+                "{key} is there, of which the session says that it is not (DESTAGE ABSENT): nothing was done; give the new \
+                 row another key, or leave DESTAGE ABSENT out to change this one"
+            ),
+        )))
     }
 
     /// The same for sessions whose time is up.

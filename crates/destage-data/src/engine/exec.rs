@@ -311,7 +311,8 @@ impl Engine {
         }
         let performed = self.perform_queued(session, queued, all, &mut txn);
         session.protocol = protocol;
-        let checked = performed.and_then(|()| {
+        let checked = performed.and_then(|()| self.check_absent(session, &txn));
+        let checked = checked.and_then(|()| {
             txn.check(&self.schema, &self.rows).map_err(|why| Trouble::Error(ReplyError::err(why)))
         });
         let checked = checked.and_then(|()| self.check_others(session, &txn, access));

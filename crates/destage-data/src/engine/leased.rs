@@ -101,9 +101,8 @@ impl Engine {
         let (leases, assumed) = self.watchers.leases_and_assumed();
         for key in rows {
             let counts = |other| leases.check(now, other).is_ok();
-            if assumed.claim(&key, Claim { token, client }, counts) {
-                session.absent.push(key);
-            }
+            assumed.claim(&key, Claim { token, client }, counts);
+            session.absent.insert(key);
         }
         Reply::new(&mut session.out, session.protocol).ok();
     }

@@ -36,6 +36,8 @@ pub(super) fn discarded(why: &ReplyError) -> ReplyError {
     let before = "Transaction discarded, nothing was done: ";
     match why.code() {
         Code::Err => why.within(Code::ExecAbort, before),
+        // It says so itself, and what to do is another thing.
+        Code::Exists => why.clone(),
         _ => ReplyError::new(Code::ExecAbort, format!("{before}{why}")),
     }
 }

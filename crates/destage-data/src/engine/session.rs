@@ -68,7 +68,7 @@ pub(crate) struct Session {
     /// The numbers of its new rows, until its command, or what it has begun, has ended.
     pub(super) numbers: Given,
     /// The rows of which it says that the origin does not have them.
-    pub(crate) absent: Vec<RowKey>,
+    pub(super) absent: BTreeSet<RowKey>,
     pub(crate) waiting: Option<Waiting>,
     /// The request that waits, or has waited and asks anew.
     pub(crate) begun: Option<Box<Begun>>,

@@ -42,6 +42,8 @@ pub enum Code {
     Stopped,
     /// Another session was faster.
     Retry,
+    /// A row that is to be new is there.
+    Exists,
     /// A set has too many members for what is asked.
     Large,
     /// Destaging is paused.
@@ -54,7 +56,7 @@ pub enum Code {
 
 impl Code {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Err,
         Self::WrongType,
         Self::NoAuth,
@@ -73,6 +75,7 @@ impl Code {
         Self::Timeout,
         Self::Stopped,
         Self::Retry,
+        Self::Exists,
         Self::Large,
         Self::Paused,
         Self::NoScript,
@@ -100,6 +103,7 @@ impl Code {
             Self::Timeout => "TIMEOUT",
             Self::Stopped => "STOPPED",
             Self::Retry => "RETRY",
+            Self::Exists => "EXISTS",
             Self::Large => "LARGE",
             Self::Paused => "PAUSED",
             Self::NoScript => "NOSCRIPT",

@@ -35,7 +35,7 @@ pub enum ErrorKind {
     Rejected,
     /// A key, field or value does not fit the tables, or the session asks for what is not possible. Nothing was done.
     Invalid,
-    /// The row to be inserted exists.
+    /// The row to be inserted exists. Nothing was done.
     Exists,
     /// The row to be changed does not exist.
     Missing,
@@ -120,6 +120,7 @@ impl From<ServeError> for Error {
 }
 
 impl From<ControlError> for Error {
+        Code::Exists => ErrorKind::Exists,
     fn from(error: ControlError) -> Self {
         let kind = match error {
             ControlError::Unavailable(_) => ErrorKind::Closed,

@@ -75,8 +75,50 @@ fn a_session_of_which_a_row_is_there_after_all_reads_what_others_have_read() {
     let mut world = World::new();
     world.assume("item:4");
     assert_eq!(world.other_told("HGET item:4 n"), "$1 5");
-    assert_eq!(world.told("HGET item:4 n\nHSET item:4 tag v1\nEXEC"), "$1 5 :0 *1 :0");
-    assert_eq!(world.script.group(1)[0].op, Op::Update);
+    assert_eq!(world.told("HGET item:4 n\nHSET item:4 tag v1"), "$1 5 :0");
+    assert!(world.told("EXEC").starts_with("-EXISTS item:4 is there"));
+    assert_eq!(world.other_told("HGET item:4 tag"), "$2 v0");
+}
+
+#[test]
+fn a_session_that_says_of_a_row_that_it_is_absent_does_nothing_if_it_changes_one_that_is_there() {
+    for since in ["cached", "said", "read", "made"] {
+        for is_deferred in [true, false] {
+            let mut world = World::new();
+            let key = if since == "made" { "item:9" } else { "item:4" };
+            match since {
+                "cached" => assert_eq!(world.other_told("HGET item:4 n"), "$1 5"),
+                // By a session whose word keeps the origin from being asked for it alone.
+                "said" => {
+                    let told = world.other_told("DESTAGE BEGIN 60000\nDESTAGE ABSENT item:4");
+                    assert_eq!(told, "+OK +OK");
+                }
+                _ => {}
+            }
+            world.told(&format!("DESTAGE BEGIN 60000\nDESTAGE ABSENT {key}"));
+            if is_deferred {
+                assert_eq!(world.told("MULTI"), "+OK");
+            }
+            match since {
+                "read" => assert_eq!(world.other_told("HGET item:4 n"), "$1 5"),
+                "made" => assert_eq!(world.other_told("HSET item:9 n 5"), ":1"),
+                _ => {}
+            }
+            let told = world.told(&format!("HSET {key} n 7\nHSET item:8 n 7\nEXEC"));
+            assert!(told.contains(&format!(" -EXISTS {key} is there")), "{since}: {told}");
+            if since == "said" {
+                assert_eq!(world.other_told("DISCARD"), "+OK");
+            }
+            let seen = world.other_told(&format!("HGET {key} n\nEXISTS item:8"));
+            assert_eq!(seen, "$1 5 :0", "{since}");
+            assert!(world.script.engine.watchers.is_all_gone(), "{since}");
+            // It changes others, and looks at that one.
+            let told = world.told(&format!(
+                "DESTAGE BEGIN\nDESTAGE ABSENT {key}\nMULTI\nHGET {key} n\nHSET item:8 n 7\nEXEC"
+            ));
+            assert!(told.ends_with("*2 $1 5 :1"), "{since}: {told}");
+        }
+    }
 }
 
 #[test]

@@ -453,3 +453,13 @@ fn what_watches_a_row_notices_its_deletion() {
         assert_eq!(world.told("EXEC"), expected, "{watched}");
     }
 }
+
+#[test]
+fn a_session_that_says_of_a_row_which_has_ended_that_it_is_absent_makes_it_anew() {
+    let mut world = World::new(&[(1, "b", Some(START - 1))]);
+    assert_eq!(world.told("HGET item:1 tag"), "$-1");
+    for command in ["DESTAGE BEGIN 60000", "DESTAGE ABSENT item:1", "MULTI", "HSET item:1 tag c"] {
+        assert!(world.told(command).starts_with('+'), "{command}");
+    }
+    assert_eq!(world.told("EXEC"), "*1 :1");
+}
