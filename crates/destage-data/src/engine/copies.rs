@@ -114,12 +114,14 @@ impl Engine {
                 let mut reply = Reply::new(&mut session.ready, protocol);
                 // That of MULTI, which the first of its commands follows.
                 let is_of_multi = one == b"+OK\r\n" && all[at..].starts_with(b"+QUEUED\r\n");
+                // An error, or nil for EXEC.
+                let is_not_done = one.first() == Some(&b'-') || one == b"*-1\r\n";
                 if is_of_multi
                     || is_told_unasked(one, takes_messages)
                     || SAY_NOTHING.iter().any(|begin| one.starts_with(begin))
                 {
                     reply.raw(one);
-                } else if one.first() == Some(&b'-') {
+                } else if is_not_done {
                     reply.error(&of_error);
                 } else {
                     reply.error(&of_result);

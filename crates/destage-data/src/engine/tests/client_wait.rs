@@ -253,3 +253,16 @@ fn without_space_for_the_journal_writes_wait_before_they_are_done() {
     script.settle();
     assert_eq!(script.received().0, ":11\r\n");
 }
+
+#[test]
+fn a_transaction_that_was_not_done_is_not_told_to_be_kept() {
+    let mut script = script();
+    assert_eq!(script.told("WATCH item:0"), "+OK\r\n");
+    script.by_another("HSET item:0 n 1");
+    script.send("MULTI\nHSET item:0 n 2\nEXEC");
+    script.settle();
+    script.engine.withhold_ready(script.client);
+    let told = script.received().0;
+    assert!(told.starts_with("+OK\r\n+QUEUED\r\n-UNAVAILABLE "), "{told}");
+    assert!(told.contains("nothing was done"), "{told}");
+}
