@@ -8,14 +8,16 @@ const LONGEST: Duration = Duration::from_millis(50);
 
 /// The attempts at one session.
 pub(super) struct Attempts {
-    until: Instant,
+    /// None: there is no end.
+    until: Option<Instant>,
     count: u32,
     random: RandomState,
 }
 
 impl Attempts {
     pub(super) fn new(retry_timeout: Duration) -> Self {
-        Self { until: Instant::now() + retry_timeout, count: 0, random: RandomState::new() }
+        let until = Instant::now().checked_add(retry_timeout);
+        Self { until, count: 0, random: RandomState::new() }
     }
 
     /// How many have failed.
@@ -26,10 +28,11 @@ impl Attempts {
     /// Waits for the next one; false if the time for retries is over.
     pub(super) fn wait(&mut self) -> bool {
         let now = Instant::now();
-        if now >= self.until {
+        let left = self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(now));
+        if left.is_zero() {
             return false;
         }
-        std::thread::sleep(self.pause().min(self.until - now));
+        std::thread::sleep(self.pause().min(left));
         self.count = self.count.saturating_add(1);
         true
     }
@@ -53,5 +56,11 @@ mod tests {
         attempts.count = 40;
         assert!(attempts.pause() <= LONGEST && attempts.pause() >= LONGEST / 2);
         assert!(!Attempts::new(Duration::ZERO).wait());
+    }
+
+    #[test]
+    fn a_session_may_be_tried_again_for_ever() {
+        let mut attempts = Attempts::new(Duration::MAX);
+        assert!(attempts.wait() && attempts.failed() == 1);
     }
 }
