@@ -2,7 +2,7 @@
 
 use super::Outbox;
 use super::control::EngineControl;
-use super::server::{Host, Local, LocalEvent, Server};
+use super::server::{Host, Local, LocalEvent, Refusal, Server};
 use super::{Door, Event, ServeError, start};
 use crate::engine::Engine;
 use crate::origins::Origin;
@@ -12,6 +12,7 @@ use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{Control, ControlError};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::{exit, shutdown};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -45,8 +46,10 @@ impl EmbeddedServer {
         let ended = Arc::new(OnceLock::new());
         let end = ended.clone();
         let serve = move || {
+            let run = AssertUnwindSafe(|| server.run());
+            let panicked = |_| Err(ServeError::new(exit::BUG, "its thread panicked"));
             // Nobody else says how it ended.
-            let _ = end.set(server.run());
+            let _ = end.set(catch_unwind(run).unwrap_or_else(panicked));
         };
         let thread =
             thread::Builder::new().name("destage".into()).spawn(serve).map_err(|error| {
@@ -77,7 +80,7 @@ impl EmbeddedServer {
         self.address.as_deref()
     }
 
-    pub(crate) fn connect(&self) -> Option<Local> {
+    pub(crate) fn connect(&self) -> Result<Local, Refusal> {
         Local::open(&self.outbox)
     }
 
@@ -111,9 +114,8 @@ impl EmbeddedServer {
         } else {
             Event::Local(LocalEvent::Stop)
         });
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            return Err(ServeError::new(exit::BUG, "its thread panicked"));
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            thread.join().expect("it catches its panics");
         }
         self.ended.get().cloned().unwrap_or(Ok(()))
     }

@@ -47,7 +47,7 @@ pub use destage_runtime::ServeError;
 pub(crate) use embedded::EmbeddedServer;
 pub use ends::missing_indexes;
 pub use metrics::EXPORTS;
-pub(crate) use server::Local;
+pub(crate) use server::{Local, Refusal};
 pub use whose::origin_of;
 
 /// What other threads tell the server.

@@ -5,8 +5,8 @@ mod ending;
 mod locals;
 mod watch;
 
-pub(crate) use locals::Local;
 pub(super) use locals::LocalEvent;
+pub(crate) use locals::{Local, Refusal};
 
 use super::claims::Claims;
 use super::client::{Client, Refused};
@@ -32,9 +32,9 @@ use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::tls::{ServerConfig, ServerFiles};
 use destage_runtime::watch::Guard;
 use destage_runtime::{notify, policy};
+use locals::Locals;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
-use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -76,8 +76,8 @@ pub(super) struct Server {
     /// So many reads of clients that do not speak TLS yet are left in this round: each may cost a signature.
     handshakes_left: usize,
     clients: Vec<Option<Client>>,
-    /// Connections from within the process, with their mailboxes.
-    locals: HashMap<ClientId, Sender<Vec<u8>>>,
+    /// Connections from within the process.
+    locals: Locals,
     /// Clients that were not read to the end.
     unread: Vec<ClientId>,
     sends: Vec<ClientId>,
@@ -225,7 +225,7 @@ impl Server {
             refused: Refused::default(),
             handshakes_left: 0,
             clients: Vec::new(),
-            locals: HashMap::new(),
+            locals: Locals::default(),
             unread: Vec::new(),
             sends: Vec::new(),
             held: Vec::new(),

@@ -9,15 +9,16 @@ use crate::domains::Partition;
 use crate::engine::{Observer, key_cells};
 use crate::resp::Code;
 use crate::schema::{Schema, Table};
-use crate::serve::{EmbeddedServer, Local};
+use crate::serve::{EmbeddedServer, Local, Refusal};
 use crate::settings::Settings;
 use destage_core::Lsn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Conversations kept for the next session.
+/// Conversations kept for the next session: so many, and no more than this part of the places of all clients.
 const IDLE_MAX: usize = 64;
+const IDLE_PART: usize = 4;
 /// How long an entry waits for what it depends on to be destaged.
 const DECIDE_MAX: Duration = Duration::from_secs(30);
 
@@ -25,6 +26,7 @@ const DECIDE_MAX: Duration = Duration::from_secs(30);
 pub struct Embedded {
     server: EmbeddedServer,
     idle: Mutex<Vec<Conversation>>,
+    idle_max: usize,
     names: Vec<Names>,
     checker: Checker,
     /// Up to here, what writes left may be told.
@@ -42,6 +44,7 @@ struct Names {
 impl Embedded {
     pub(super) fn start(settings: Settings, listens: bool) -> Result<Self, Error> {
         let is_replicated = settings.replicas.is_some();
+        let idle_max = IDLE_MAX.min(settings.clients_max / IDLE_PART);
         let server = EmbeddedServer::start(settings, listens)?;
         let names = |table: &Table| Names {
             table: table.name.as_str().into(),
@@ -50,7 +53,7 @@ impl Embedded {
         let names = server.schema().tables.iter().map(names).collect();
         let checker = Checker::new(server.origin().clone());
         let (idle, seen) = (Mutex::default(), AtomicU64::new(0));
-        Ok(Self { server, idle, names, checker, seen, is_replicated })
+        Ok(Self { server, idle, idle_max, names, checker, seen, is_replicated })
     }
 
     pub(super) fn server(&self) -> &EmbeddedServer {
@@ -62,20 +65,19 @@ impl Embedded {
         if let Some(conversation) = idle {
             return Ok(conversation);
         }
-        let local = self.server.connect().ok_or_else(|| match self.server.ended() {
-            None => Error::new(
-                ErrorKind::Busy,
-                "too many sessions at once, or the store is closing; see Options::sessions_max",
-            ),
-            Some(end) => Error::closed(end.as_ref().err()),
+        let local = self.server.connect().map_err(|refusal| match refusal {
+            Refusal::Full => {
+                Error::new(ErrorKind::Busy, "too many sessions at once; see Options::sessions_max")
+            }
+            Refusal::Ended => self.ended(),
         })?;
-        Ok(Conversation { local, buffer: Vec::new(), unread: 0 })
+        Ok(Conversation { local, buffer: Vec::new(), unread: 0, is_over: false })
     }
 
-    /// Keeps a conversation that has come to a whole end.
+    /// Keeps a conversation for the next session, unless it is over.
     fn keep(&self, conversation: Conversation) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX {
+        if idle.len() < self.idle_max && !conversation.is_over {
             idle.push(conversation);
         }
     }
@@ -125,7 +127,7 @@ impl Embedded {
         conversation.local.see(lsn);
         let mut requests = Vec::new();
         push_request(&mut requests, &[b"PING"]);
-        let answer = conversation.ask(requests, 1).map_err(|error| self.closed(error))?.pop();
+        let answer = self.ask_by(&mut conversation, requests, 1)?.pop();
         self.keep(conversation);
         answer.ok_or_else(|| Error::closed(None))?.accepted()?;
         self.seen.fetch_max(lsn.0, Ordering::Relaxed);
@@ -135,17 +137,31 @@ impl Embedded {
     /// Has requests answered that belong to no session.
     pub(super) fn ask(&self, requests: Vec<u8>, count: usize) -> Result<Vec<Answer>, Error> {
         let mut conversation = self.conversation()?;
-        let answers = conversation.ask(requests, count).map_err(|error| self.closed(error))?;
+        let answers = self.ask_by(&mut conversation, requests, count)?;
         self.keep(conversation);
         Ok(answers)
     }
 
-    /// An error of the conversation itself: with the reason for which the engine has ended.
-    fn closed(&self, error: Error) -> Error {
-        match self.server.ended() {
-            Some(end) => Error::closed(end.as_ref().err()),
-            None => error,
+    fn ask_by(
+        &self,
+        conversation: &mut Conversation,
+        requests: Vec<u8>,
+        count: usize,
+    ) -> Result<Vec<Answer>, Error> {
+        let answers = conversation.ask(requests, count)?;
+        if answers.len() == count {
+            return Ok(answers);
         }
+        // What is not understood ends the conversation: the last answer says why.
+        match answers.last() {
+            Some(Answer::Error(error)) => Err(error.clone().into()),
+            _ => Err(self.ended()),
+        }
+    }
+
+    /// Nothing is answered any more: with the reason for which the engine has ended.
+    fn ended(&self) -> Error {
+        Error::closed(self.server.ended().and_then(|end| end.as_ref().err()))
     }
 
     /// A row from the answer to HGETALL, which leaves NULLs out.
@@ -209,7 +225,13 @@ impl EmbeddedSession<'_> {
         let Some(conversation) = &mut self.conversation else {
             return Err(Error::new(ErrorKind::Conflict, "the session has ended"));
         };
-        conversation.ask(requests, count).map_err(|error| self.manager.closed(error))
+        self.manager.ask_by(conversation, requests, count)
+    }
+
+    /// Whether nothing more can be asked.
+    fn is_over(&self) -> bool {
+        let is_closed = self.manager.server.ended().is_some();
+        is_closed || self.conversation.as_ref().is_some_and(|conversation| conversation.is_over)
     }
 
     /// Appends what begins the session, unless it has begun; the number of its answers is returned.
@@ -391,27 +413,43 @@ impl Conversation {
         self.unread += count;
     }
 
-    /// Sends requests and waits for all answers.
+    /// Sends requests and waits for their answers: all of them, or those before the conversation's end.
     fn ask(&mut self, requests: Vec<u8>, count: usize) -> Result<Vec<Answer>, Error> {
-        if count == 0 {
-            return Ok(Vec::new());
+        let mut answers = Vec::with_capacity(count);
+        if count == 0 || self.is_over {
+            return Ok(answers);
         }
         self.local.send(requests);
-        while self.unread > 0 {
-            self.answer()?;
-            self.unread -= 1;
+        while answers.len() < count {
+            match self.answer()? {
+                Some(_) if self.unread > 0 => self.unread -= 1,
+                Some(answer) => answers.push(answer),
+                None => break,
+            }
         }
-        (0..count).map(|_| self.answer()).collect()
+        Ok(answers)
+    /// The engine has closed it, or it cannot be understood: it is of no use any more.
+    is_over: bool,
     }
 
-    fn answer(&mut self) -> Result<Answer, Error> {
+    /// The next answer; `None` if there will be none.
+    fn answer(&mut self) -> Result<Option<Answer>, Error> {
         loop {
-            if let Some((answer, used)) = read_answer(&self.buffer)? {
+            let read = read_answer(&self.buffer).inspect_err(|_| self.is_over = true)?;
+            if let Some((answer, used)) = read {
                 self.buffer.drain(..used);
-                return Ok(answer);
+                return Ok(Some(answer));
             }
-            let bytes = self.local.receive().ok_or_else(|| Error::closed(None))?;
-            self.buffer.extend_from_slice(&bytes);
+            if self.is_over {
+                return Ok(None);
+            }
+            match self.local.receive() {
+                Some(replies) => {
+                    self.buffer.extend_from_slice(&replies.bytes);
+                    self.is_over = replies.are_last;
+                }
+                None => self.is_over = true,
+            }
         }
     }
 }

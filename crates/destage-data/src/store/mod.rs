@@ -114,17 +114,9 @@ impl<M: CacheManager> Store<M> {
         let mut attempts = Attempts::new(self.retry_timeout);
         loop {
             let least = if attempts.failed() < ATTEMPTS_UNTIL_X { Lease::S } else { Lease::X };
-            let held = self.manager.begin(self.lease)?;
-            let mut session = Session::new(self.manager.schema().clone(), held, least);
-            let worked = work(&mut session);
-            let is_lost = session.is_lost();
-            let done = match worked {
-                Ok(value) if !is_lost => session.commit().map(|()| value),
-                Ok(_) => Err(Error::new(ErrorKind::Conflict, "a conflict was not passed on")),
-                Err(error) => {
-                    drop(session);
-                    Err(error)
-                }
+            let (is_lost, done) = match self.manager.begin(self.lease) {
+                Ok(held) => self.attempt(held, least, &mut work),
+                Err(error) => (false, Err(error)),
             };
             match done {
                 Err(error) if is_lost || error.is_retryable() => {
@@ -135,6 +127,24 @@ impl<M: CacheManager> Store<M> {
                 done => return done,
             }
         }
+    }
+
+    /// Whether another session was faster, and what came of this attempt otherwise.
+    fn attempt<T>(
+        &self,
+        held: Box<dyn CacheSession + '_>,
+        least: Lease,
+        work: &mut impl FnMut(&mut Session<'_>) -> Result<T, Error>,
+    ) -> (bool, Result<T, Error>) {
+        let mut session = Session::new(self.manager.schema().clone(), held, least);
+        let worked = work(&mut session);
+        let is_lost = session.is_lost();
+        let done = match worked {
+            Ok(value) if !is_lost => session.commit().map(|()| value),
+            Ok(_) => Err(Error::new(ErrorKind::Conflict, "a conflict was not passed on")),
+            Err(error) => Err(error),
+        };
+        (is_lost, done)
     }
 
     /// A row as it is now; `None` if it does not exist.

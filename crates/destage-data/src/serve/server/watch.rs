@@ -57,8 +57,7 @@ impl Server {
              the server ends"
         );
         (0..self.clients.len()).for_each(|client| self.close(ClientId(client as u32)));
-        let locals: Vec<ClientId> = self.locals.keys().copied().collect();
-        locals.into_iter().for_each(|client| self.close_local(client));
+        self.locals.clients().into_iter().for_each(|client| self.close_local(client));
         self.drain();
     }
 }
