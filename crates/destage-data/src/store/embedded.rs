@@ -276,6 +276,9 @@ impl CacheSession for EmbeddedSession<'_> {
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<(), Error> {
+        if self.is_over() {
+            return Err(self.manager.ended());
+        }
         let mut requests = Vec::new();
         let mut count = 0;
         let unknown = |change: &&Change| matches!(change, Change::Insert { is_known: false, .. });
@@ -298,7 +301,10 @@ impl CacheSession for EmbeddedSession<'_> {
             return Ok(());
         }
         push_request(&mut requests, &[b"EXEC"]);
-        let mut answers = self.ask(requests, count + 1)?;
+        let mut answers = self.ask(requests, count + 1).map_err(|error| match changes {
+            [] => error,
+            _ => error.of_changes(),
+        })?;
         self.begun = false;
         let end = answers.pop();
         let refused = answers.into_iter().find_map(|answer| answer.accepted().err());
@@ -307,6 +313,11 @@ impl CacheSession for EmbeddedSession<'_> {
             // What was refused first says more than that therefore nothing was done.
             (Some(Answer::Error(error)), Some(refused)) if error.code() == Code::ExecAbort => {
                 Err(refused)
+            }
+            (Some(Answer::Error(error)), _)
+                if error.code() == Code::Pending && !changes.is_empty() =>
+            {
+                Err(Error::new(ErrorKind::Pending, error.text()))
             }
             (Some(Answer::Error(error)), _) => Err(error.into()),
             _ => Err(Error::new(
@@ -461,3 +472,6 @@ impl Drop for Embedded {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,7 +41,15 @@ pub enum ErrorKind {
     Missing,
     /// Not everything was done in the time given.
     Timeout,
-    /// The store could not be opened, has failed, or is closed.
+    /// The session is kept and goes to the origin, but could not be acknowledged in the time that there is for it
+    /// ([`Settings::client_wait`](super::Settings::client_wait)): do not repeat it. Should the origin reject it, the log
+    /// tells so.
+    Pending,
+    /// The store has failed while the end of a session was awaited: whether that took effect is not known. The next store on
+    /// the same folder shows it.
+    Unknown,
+    /// The store could not be opened, has failed, or is closed. A session was not begun, or had not come to its end: nothing
+    /// was done.
     Closed,
     /// The caller's own reason to end a session: see [`Error::abort`].
     Aborted,
@@ -78,6 +86,18 @@ impl Error {
         let why = reason.map_or_else(|| "it is closed or closing".to_owned(), ToString::to_string);
         Self::new(ErrorKind::Closed, format!("the store does not answer: {why}"))
     }
+
+    /// What is told of the changes of a session for whose end this came.
+    pub(crate) fn of_changes(self) -> Self {
+        if self.kind != ErrorKind::Closed {
+            return self;
+        }
+        let message = format!(
+            "whether the session took effect is not known: {}; open the store again, and read",
+            self.message
+        );
+        Self { kind: ErrorKind::Unknown, message, source: self.source }
+    }
 }
 
 /// An error as the engine tells it.
@@ -97,8 +117,10 @@ fn kind_of(code: Code) -> ErrorKind {
         Code::Unavailable => ErrorKind::Unavailable,
         Code::Denied => ErrorKind::Denied,
         Code::Rejected | Code::Parked => ErrorKind::Rejected,
+        // Of what changes no rows, as all but the end of a session: it may be repeated.
         Code::Timeout | Code::Pending => ErrorKind::Timeout,
         Code::Stopped => ErrorKind::Closed,
+        Code::Exists => ErrorKind::Exists,
         Code::Err
         | Code::WrongType
         | Code::NoAuth
@@ -120,7 +142,6 @@ impl From<ServeError> for Error {
 }
 
 impl From<ControlError> for Error {
-        Code::Exists => ErrorKind::Exists,
     fn from(error: ControlError) -> Self {
         let kind = match error {
             ControlError::Unavailable(_) => ErrorKind::Closed,

@@ -54,8 +54,10 @@ pub trait CacheSession: Send {
     /// write-through, once the origin has it.
     ///
     /// # Errors
-    /// As for `read`; besides that what does not fit the tables, the policy's limits, and under write-through the origin's
-    /// refusal. Nothing was done then.
+    /// As for `read`; besides that what does not fit the tables, [`ErrorKind::Exists`](super::ErrorKind::Exists), the
+    /// policy's limits, and under write-through the origin's refusal: nothing was done then.
+    /// [`ErrorKind::Pending`](super::ErrorKind::Pending): it was done.
+    /// [`ErrorKind::Unknown`](super::ErrorKind::Unknown): that is not known.
     fn commit(&mut self, changes: &[Change]) -> Result<(), Error>;
 
     /// Ends the session without effect.

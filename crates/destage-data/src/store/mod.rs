@@ -106,7 +106,10 @@ impl<M: CacheManager> Store<M> {
     ///
     /// # Errors
     /// What `work` returned; [`ErrorKind::Conflict`] or [`ErrorKind::Busy`] once [`Options::retry_timeout`] is over; and what
-    /// [`CacheSession::commit`] says. Nothing was done.
+    /// [`CacheSession::commit`] says. Nothing was done, but for two kinds:
+    ///
+    /// - [`ErrorKind::Pending`]: it is done, and must not be repeated;
+    /// - [`ErrorKind::Unknown`]: that is not known, and has to be read before it is repeated.
     pub fn session<T>(
         &self,
         mut work: impl FnMut(&mut Session<'_>) -> Result<T, Error>,

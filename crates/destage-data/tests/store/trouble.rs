@@ -1,6 +1,7 @@
 //! What a program does about an origin that rejects, is away, or was changed by others.
 
 use crate::support::{Kind, Place, bank, on_each_origin};
+use destage_core::Span;
 use destage_data::store::{ErrorKind, Store};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 on_each_origin! {
     what_a_domain_halted_at_is_parked_on_demand_and_only_then,
     a_drain_waits_for_as_long_as_it_takes_or_as_it_is_told,
+    a_session_that_is_kept_but_not_acknowledged_in_time_is_not_run_again,
     an_invalidated_row_with_changes_under_way_shows_them_over_what_the_origin_has_now,
 }
 
@@ -87,6 +89,26 @@ fn a_drain_waits_for_as_long_as_it_takes_or_as_it_is_told(kind: Kind) {
         store.resume().unwrap();
         drain.join().unwrap().unwrap();
     });
+    assert_eq!(place.at_origin("SELECT balance FROM accounts").as_deref(), Some("105"));
+    store.close().unwrap();
+}
+
+fn a_session_that_is_kept_but_not_acknowledged_in_time_is_not_run_again(kind: Kind) {
+    let place = bank(kind, 1);
+    let options = place.options().policy("policy=write-through");
+    let wait = Span::from_millis(50);
+    let store = options.with(|settings| settings.client_wait = wait).open().unwrap();
+    eventually("the row is cached", || store.read(("accounts", 1)).is_ok());
+    store.pause().unwrap();
+    let mut runs = 0;
+    let told = store.session(|s| {
+        runs += 1;
+        s.inc(("accounts", 1), "balance", 5)
+    });
+    let error = told.unwrap_err();
+    assert_eq!((error.kind(), runs), (ErrorKind::Pending, 1), "{error}");
+    store.resume().unwrap();
+    store.drain().unwrap();
     assert_eq!(place.at_origin("SELECT balance FROM accounts").as_deref(), Some("105"));
     store.close().unwrap();
 }
