@@ -351,11 +351,13 @@ impl Drop for EmbeddedSession<'_> {
 fn push_change(requests: &mut Vec<u8>, schema: &Schema, change: &Change) -> usize {
     let key = change.key().map_or(&b""[..], |key| key.0.as_bytes());
     match change {
-        Change::Set { fields, .. } => push_fields(requests, key, fields, None),
-        Change::Insert { fields, .. } => {
-            // A row of nothing but its key: one of the key's columns is named, with the value that it has anyway.
-            let own = key_column(schema, key);
-            push_fields(requests, key, fields, own)
+        Change::Set { fields, .. } | Change::Insert { fields, .. } => {
+            push_fields(requests, schema, key, fields)
+        }
+        Change::Unset { columns, .. } => {
+            let mut words: Vec<&[u8]> = vec![b"HDEL", key];
+            words.extend(columns.iter().map(|column| column.as_bytes()));
+            push_with_fields(requests, &words)
         }
         Change::Inc { field, by, .. } => {
             let is_whole = by.parse::<i64>().is_ok();
@@ -381,32 +383,39 @@ fn key_column(schema: &Schema, key: &[u8]) -> Option<(String, Vec<u8>)> {
     Some((table.columns[0].name.clone(), value.to_vec()))
 }
 
-/// Values are set and NULLs cleared; `own` is set besides.
+/// Values are set, which makes a row that does not exist, and NULLs cleared.
 fn push_fields(
     requests: &mut Vec<u8>,
+    schema: &Schema,
     key: &[u8],
     fields: &[(String, Value)],
-    own: Option<(String, Vec<u8>)>,
 ) -> usize {
     let mut set: Vec<&[u8]> = vec![b"HSET", key];
     let mut clear: Vec<&[u8]> = vec![b"HDEL", key];
-    if let Some((name, value)) = &own {
-        set.extend([name.as_bytes(), value]);
-    }
-    for (name, value) in fields {
+    for (at, (name, value)) in fields.iter().enumerate() {
+        if fields[at + 1..].iter().any(|(later, _)| later == name) {
+            continue;
+        }
         match value.as_bytes() {
             Some(value) => set.extend([name.as_bytes(), value]),
             None => clear.push(name.as_bytes()),
         }
     }
-    let mut count = 0;
-    for words in [set, clear] {
-        if words.len() > 2 {
-            push_request(requests, &words);
-            count += 1;
-        }
+    // A row of nothing but its key: one of the key's columns is named, with the value that it has anyway.
+    let own = if set.len() == 2 { key_column(schema, key) } else { None };
+    if let Some((name, value)) = &own {
+        set.extend([name.as_bytes(), value]);
     }
-    count
+    push_with_fields(requests, &set) + push_with_fields(requests, &clear)
+}
+
+/// Appends a command that is of no use without fields; whether there are any.
+fn push_with_fields(requests: &mut Vec<u8>, words: &[&[u8]]) -> usize {
+    let has_fields = words.len() > 2;
+    if has_fields {
+        push_request(requests, words);
+    }
+    usize::from(has_fields)
 }
 
 /// One connection to the engine.
@@ -415,6 +424,8 @@ struct Conversation {
     buffer: Vec<u8>,
     /// Answers that nobody waits for.
     unread: usize,
+    /// The engine has closed it, or it cannot be understood: it is of no use any more.
+    is_over: bool,
 }
 
 impl Conversation {
@@ -439,8 +450,6 @@ impl Conversation {
             }
         }
         Ok(answers)
-    /// The engine has closed it, or it cannot be understood: it is of no use any more.
-    is_over: bool,
     }
 
     /// The next answer; `None` if there will be none.

@@ -85,6 +85,13 @@ pub enum Change {
         /// Columns and values.
         fields: Vec<(String, Value)>,
     },
+    /// Columns become NULL, if the row exists.
+    Unset {
+        /// The row.
+        key: Key,
+        /// The columns.
+        columns: Vec<String>,
+    },
     /// A number grows by an amount, a decimal number in text form. NULL counts as 0.
     Inc {
         /// The row.
@@ -94,7 +101,8 @@ pub enum Change {
         /// The amount.
         by: String,
     },
-    /// A row that does not exist is made. `is_known` says that the session has seen so; otherwise the origin finds out.
+    /// A row that does not exist is made. `is_known`: the session has seen that, or has deleted it. Otherwise the manager
+    /// refuses the session if it knows the row, and the origin finds out if it does not.
     Insert {
         /// The row.
         key: Key,
@@ -117,6 +125,7 @@ impl Change {
     pub fn key(&self) -> Option<&Key> {
         match self {
             Self::Set { key, .. }
+            | Self::Unset { key, .. }
             | Self::Inc { key, .. }
             | Self::Insert { key, .. }
             | Self::Delete { key } => Some(key),

@@ -187,7 +187,8 @@ impl<'s> Session<'s> {
         self.change(Change::Execute(dml))
     }
 
-    /// Sets columns; a row that does not exist is made. NULL is a value like others.
+    /// Sets columns; a row that does not exist is made. NULL is a value like others. Of a column that is named twice, the
+    /// last value counts.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`]: a key, column or value does not fit, found here or at the end.
@@ -200,14 +201,14 @@ impl<'s> Session<'s> {
         self.change(Change::Set { key, fields: owned(fields) })
     }
 
-    /// Sets columns to NULL.
+    /// Sets columns to NULL; of a row that does not exist, nothing.
     ///
     /// # Errors
     /// As for [`Session::set`]; also where a column is NOT NULL.
     pub fn unset(&mut self, key: impl Into<Key>, columns: &[&str]) -> Result<(), Error> {
         let key = canonical_key(&self.schema, &key.into())?;
-        let fields = columns.iter().map(|&column| (column.to_owned(), Value::NULL)).collect();
-        self.change(Change::Set { key, fields })
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        self.change(Change::Unset { key, columns })
     }
 
     /// Adds to a number, NULL counting as 0; the row need not have been read. *Units:* `by` is a decimal number of the
@@ -236,24 +237,41 @@ impl<'s> Session<'s> {
     ) -> Result<(), Error> {
         let key = key.into();
         if self.read(&key)?.is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{key} exists already")));
+            return Err(exists(&key));
         }
         let key = canonical_key(&self.schema, &key)?;
         self.change(Change::Insert { key, fields: owned(fields), is_known: true })
     }
 
     /// Makes a row that the caller knows to be new, since its key comes from a counter, say. The origin is not asked; should
-    /// it have the row after all, it rejects the session when that is destaged, and the session is parked.
+    /// it alone have the row after all, it rejects the session when that is destaged, and the session is parked.
     ///
     /// # Errors
-    /// As for [`Session::set`].
+    /// [`ErrorKind::Exists`], here or at the end, if the row is known here to exist; otherwise as for [`Session::set`].
     pub fn insert_new<'f>(
         &mut self,
         key: impl Into<Key>,
         fields: impl IntoIterator<Item = (&'f str, Value)>,
     ) -> Result<(), Error> {
         let key = canonical_key(&self.schema, &key.into())?;
-        self.change(Change::Insert { key, fields: owned(fields), is_known: false })
+        let is_there = self.is_there(&key);
+        if is_there == Some(true) {
+            return Err(exists(&key));
+        }
+        self.change(Change::Insert { key, fields: owned(fields), is_known: is_there.is_some() })
+    }
+
+    /// Whether a row exists behind the session's own changes, as far as the session itself knows.
+    fn is_there(&self, key: &Key) -> Option<bool> {
+        if let Some(row) = self.rows.get(key) {
+            return Some(row.is_some());
+        }
+        let mut own = self.changes.iter().rev().filter(|change| change.key() == Some(key));
+        own.find_map(|change| match change {
+            Change::Delete { .. } => Some(false),
+            Change::Set { .. } | Change::Inc { .. } | Change::Insert { .. } => Some(true),
+            Change::Unset { .. } | Change::Execute(_) => None,
+        })
     }
 
     /// Deletes a row, if it exists.
@@ -327,6 +345,10 @@ impl<'s> Session<'s> {
             None => Ok(()),
         }
     }
+}
+
+fn exists(key: &Key) -> Error {
+    Error::new(ErrorKind::Exists, format!("{key} exists already"))
 }
 
 fn missing(key: &Key) -> Error {

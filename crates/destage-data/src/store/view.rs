@@ -31,6 +31,7 @@ pub(super) fn applied(
     let mut row = match (change, row) {
         (Change::Delete { .. }, _) => return Ok(None),
         (_, Some(row)) => row,
+        (Change::Unset { .. }, None) => return Ok(None),
         (_, None) => new_row(table, &cells),
     };
     match change {
@@ -38,6 +39,11 @@ pub(super) fn applied(
             for (name, value) in fields {
                 let (index, value) = canonical(table, name, value)?;
                 row.fields[index].1 = Field::Is(value);
+            }
+        }
+        Change::Unset { columns, .. } => {
+            for name in columns {
+                row.fields[column(table, name)?].1 = Field::Is(Value::NULL);
             }
         }
         Change::Inc { field, by, .. } => {

@@ -8,6 +8,8 @@ on_each_origin! {
     a_session_that_ends_in_an_error_leaves_nothing,
     arrays_are_pushed_pulled_and_used_as_sets,
     a_row_that_exists_is_not_inserted_again,
+    a_row_that_is_known_here_to_exist_is_not_made_as_new,
+    a_row_is_made_by_whatever_is_set_and_by_nothing_that_is_unset,
     new_rows_are_there_at_once_and_others_are_asked_for,
     what_was_done_survives_the_end_of_the_process,
     one_folder_and_one_origin_belong_to_one_store,
@@ -121,6 +123,77 @@ fn a_row_that_exists_is_not_inserted_again(kind: Kind) {
     assert_eq!(store.status().unwrap().destage.parked_groups, Some(1));
     let name = "SELECT name FROM products WHERE id = 2";
     assert_eq!(place.at_origin(name).as_deref(), Some("ink"));
+    store.close().unwrap();
+}
+
+fn a_row_that_is_known_here_to_exist_is_not_made_as_new(kind: Kind) {
+    let place = Place::new(kind, SHOP);
+    let store = place.open();
+    let make = |id: i64| {
+        store.session(|s| {
+            s.inc(("products", 2), "stock", 1)?;
+            s.insert_new(("products", id), [("name", "nib".into())])
+        })
+    };
+    // Read before, by whomever; or made here.
+    assert!(store.read(("products", 1)).unwrap().is_some());
+    make(3).unwrap();
+    for id in [1, 3] {
+        let error = make(id).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
+    }
+    let new = [("name", Value::from("nib"))];
+    let read = store.session(|s| {
+        s.row(("products", 1))?;
+        s.insert_new(("products", 1), new.clone())
+    });
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::Exists);
+    let twice = store.session(|s| {
+        s.insert_new(("products", 4), new.clone())?;
+        s.insert_new(("products", 4), new.clone())
+    });
+    assert_eq!(twice.unwrap_err().kind(), ErrorKind::Exists);
+    // The session itself has seen to it.
+    store
+        .session(|s| {
+            s.delete(("products", 1))?;
+            s.insert_new(("products", 1), new.clone())
+        })
+        .unwrap();
+    store.drain().unwrap();
+    assert_eq!(store.status().unwrap().destage.parked_groups, Some(0));
+    let all = "SELECT concat(id, name, stock) FROM products ORDER BY id";
+    assert_eq!(place.listed(all), "1nib5,2ink2,3nib5");
+    store.close().unwrap();
+}
+
+fn a_row_is_made_by_whatever_is_set_and_by_nothing_that_is_unset(kind: Kind) {
+    let script = "CREATE TABLE notes (id INTEGER PRIMARY KEY, note TEXT, stars INTEGER DEFAULT 3);
+                  INSERT INTO notes VALUES (6, 'old', 6);";
+    let place = Place::new(kind, script);
+    let store = place.open();
+    store
+        .session(|s| {
+            s.set(("notes", 1), [])?;
+            s.set(("notes", 2), [("note", Value::NULL), ("stars", Value::NULL)])?;
+            s.unset(("notes", 3), &["note", "stars"])?;
+            s.unset(("notes", 3), &[])?;
+            // The last value counts.
+            let both = [("note", Value::NULL), ("note", "a".into()), ("stars", 9.into())];
+            s.set(("notes", 4), both.into_iter().chain([("stars", Value::NULL)]))?;
+            s.set(("notes", 6), [("note", Value::NULL)])?;
+            let keys: Vec<Key> = (1..=6).map(|id| Key::from(("notes", id))).collect();
+            let seen = s.read_all(&keys)?;
+            let is_there: Vec<bool> = seen.iter().map(Option::is_some).collect();
+            assert_eq!(is_there, [true, true, false, true, false, true]);
+            s.unset(("notes", 5), &["note"])?;
+            assert_eq!(s.read(("notes", 5))?, None);
+            Ok(())
+        })
+        .unwrap();
+    store.drain().unwrap();
+    let all = "SELECT concat(id, coalesce(note, '-'), coalesce(stars, 0)) FROM notes ORDER BY id";
+    assert_eq!(place.listed(all), "1-3,2-0,4a0,6-6");
     store.close().unwrap();
 }
 
