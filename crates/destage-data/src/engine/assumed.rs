@@ -160,8 +160,8 @@ impl Engine {
         Err(Trouble::Error(ReplyError::new(
             Code::Exists,
             format!(
-                "{key} is there, of which the session says that it is not (DESTAGE ABSENT): nothing was done; give the new \
-                 row another key, or leave DESTAGE ABSENT out to change this one"
+                "{key} is there, of which the session says that it is not (DESTAGE ABSENT, or insert_new in the library): \
+                 nothing was done; give the new row another key, or write this one without saying so"
             ),
         )))
     }

@@ -1,10 +1,17 @@
 //! What a program meets when the engine closes a conversation, has no place for one, or fails.
 
-use crate::store::{Error, ErrorKind, LEASE_MAX, Options, Store};
+use super::Embedded;
+use crate::schema::Schema;
+use crate::store::{
+    CacheManager, CacheSession, Error, ErrorKind, Key, LEASE_MAX, Options, Row, Store,
+};
 use destage_engine::Drive;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// One account with a balance of 100, and a table of names; its folder is removed at the end.
@@ -20,7 +27,7 @@ fn bank() -> (TempDir, Options) {
     (folder, options.lease(LEASE_MAX))
 }
 
-fn pay(store: &Store) -> Result<(), Error> {
+fn pay<M: CacheManager>(store: &Store<M>) -> Result<(), Error> {
     store.session(|s| s.inc(("accounts", 1), "balance", 1))
 }
 
@@ -94,4 +101,41 @@ fn of_a_session_under_way_as_the_engine_fails_nothing_is_known_and_later_ones_ar
     }
     let error = store.close().unwrap_err();
     assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::Closed, "its thread panicked"));
+}
+
+/// A manager that has no place for the first sessions.
+struct Crowded {
+    manager: Embedded,
+    refuses: AtomicU32,
+}
+
+impl CacheManager for Crowded {
+    fn schema(&self) -> &Arc<Schema> {
+        self.manager.schema()
+    }
+
+    fn begin(&self, lifetime: Duration) -> Result<Box<dyn CacheSession + '_>, Error> {
+        let fewer = |left: u32| left.checked_sub(1);
+        match self.refuses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer) {
+            Ok(_) => Err(Error::new(ErrorKind::Busy, "too many sessions")),
+            Err(_) => self.manager.begin(lifetime),
+        }
+    }
+
+    fn look(&self, keys: &[Key]) -> Result<Vec<Option<Row>>, Error> {
+        self.manager.look(keys)
+    }
+}
+
+#[test]
+fn a_session_for_which_there_is_no_place_is_tried_again_for_as_long_as_it_is_told() {
+    let (_folder, options) = bank();
+    let manager = options.open().unwrap().manager;
+    let crowded = Crowded { manager, refuses: AtomicU32::new(2) };
+    let store = Store::over(crowded, LEASE_MAX, Duration::MAX);
+    pay(&store).unwrap();
+    let crowded = Crowded { manager: store.manager.manager, refuses: AtomicU32::new(1) };
+    let store = Store::over(crowded, LEASE_MAX, Duration::ZERO);
+    assert_eq!(pay(&store).unwrap_err().kind(), ErrorKind::Busy);
+    pay(&store).unwrap();
 }
