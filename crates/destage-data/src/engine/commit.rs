@@ -175,6 +175,7 @@ impl Engine {
         });
         debug_assert!(self.overlay.get(lsn).is_some(), "an undecided group is kept");
         session.last_write = lsn;
+        self.tell_raw_sql(lsn);
         if access == Access::Back {
             session.lsn = lsn;
             session.wrote = true;

@@ -1,8 +1,8 @@
-//! OnceRecord the observers.
+//! Observers: told of every group once it is visible, and of what the origin has not decided when they come.
 
 use super::observer::Observer;
 use super::{Engine, overlay};
-use destage_core::Lsn;
+use destage_core::{DomainId, Lsn};
 use std::sync::Arc;
 
 impl Engine {
@@ -11,13 +11,11 @@ impl Engine {
         let mut lsn = self.overlay.forgotten().next();
         observer.decided(self.overlay.forgotten());
         while let Some(group) = self.overlay.get(lsn) {
-            for change in overlay::changes(&self.schema, &group.bytes) {
-                observer.changed(&self.schema, lsn, &change);
+            if let Some(domain) = self.raw_sql_in(&group.bytes) {
+                observer.raw_sql(lsn, domain);
             }
-            if overlay::statements(&self.schema, &group.bytes).next().is_some() {
-                let spread = self.domains.partition().of_group(&self.schema, &group.bytes);
-                observer.raw_sql(lsn, spread.first());
-            }
+            let changes: Vec<_> = overlay::changes(&self.schema, &group.bytes).collect();
+            observer.changed(&self.schema, lsn, &changes);
             lsn = lsn.next();
         }
         self.watchers.observe(observer);
@@ -30,5 +28,22 @@ impl Engine {
         {
             self.watchers.tell_changed(&self.schema, lsn, &group.bytes);
         }
+    }
+
+    /// A group has its place in the order of writes: told before [`Engine::tell_changed`], so that nobody sees the rest of it
+    /// without its raw SQL.
+    pub(super) fn tell_raw_sql(&mut self, lsn: Lsn) {
+        if self.watchers.has_observers()
+            && let Some(group) = self.overlay.get(lsn)
+            && let Some(domain) = self.raw_sql_in(&group.bytes)
+        {
+            self.watchers.tell_raw_sql(lsn, domain);
+        }
+    }
+
+    /// A domain of a group that holds raw SQL: the watermark of any of them tells of it.
+    fn raw_sql_in(&self, bytes: &[u8]) -> Option<DomainId> {
+        overlay::statements(&self.schema, bytes).next()?;
+        Some(self.domains.partition().of_group(&self.schema, bytes).first())
     }
 }

@@ -11,8 +11,9 @@ pub(super) const ENTRIES: TableId = TableId(u16::MAX);
 
 /// Someone who is told of changes, in their order, on the engine's thread.
 pub(crate) trait Observer: std::fmt::Debug + Send + Sync {
-    /// A group's change of a row is visible to all from now on. The names of what it makes another are returned.
-    fn changed(&self, schema: &Schema, lsn: Lsn, change: &Change<'_>) -> Vec<String>;
+    /// A group's changes of rows are visible to all from now on, all at once: whoever sees one of them sees the others. The
+    /// names of what they make another are returned.
+    fn changed(&self, schema: &Schema, lsn: Lsn, changes: &[Change<'_>]) -> Vec<String>;
 
     /// A group holds raw SQL: once the origin has decided it, any row may be another. The watermark of this domain tells.
     fn raw_sql(&self, lsn: Lsn, domain: DomainId);

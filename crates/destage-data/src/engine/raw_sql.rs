@@ -162,7 +162,7 @@ impl Engine {
             let unit = self.rows.find_or_insert(*table, key);
             rows.push((unit, (*table, self.domain_of(*table, key))));
         }
-        let domain = self.undecided.unknown_mut().cover(lsn, &rows, &covers.parts);
+        self.undecided.unknown_mut().cover(lsn, &rows, &covers.parts);
         let mut stale: Vec<UnitId> = rows.into_iter().map(|(unit, _)| unit).collect();
         if !covers.tables.is_empty() {
             stale.extend(self.units_within(covers));
@@ -171,7 +171,6 @@ impl Engine {
             self.wake_lease_waiters();
         }
         self.drop_copies(&stale);
-        self.watchers.tell_raw_sql(lsn, domain);
     }
 
     /// Drops cached copies, dirty or not. What a fetch under way brings is judged when it comes.

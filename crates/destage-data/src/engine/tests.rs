@@ -19,6 +19,7 @@ mod history;
 mod leased;
 mod merged;
 mod numbers;
+mod observers;
 mod once;
 mod options;
 mod parents;

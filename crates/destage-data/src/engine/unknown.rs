@@ -67,9 +67,8 @@ pub(super) struct Unknown {
 }
 
 impl Unknown {
-    /// A group takes its place in the order of writes: it covers these rows, each in its domain, and these parts. A domain
-    /// of it is returned.
-    pub(super) fn cover(&mut self, lsn: Lsn, rows: &[(UnitId, Part)], parts: &[Part]) -> DomainId {
+    /// A group takes its place in the order of writes: it covers these rows, each in its domain, and these parts.
+    pub(super) fn cover(&mut self, lsn: Lsn, rows: &[(UnitId, Part)], parts: &[Part]) {
         let mut all = parts.to_vec();
         for &(unit, part) in rows {
             self.rows.insert(unit, (part.1, lsn));
@@ -81,10 +80,8 @@ impl Unknown {
         for &part in parts {
             self.parts.insert(part, lsn);
         }
-        let domain = all.first().map_or(DomainId(0), |(_, domain)| *domain);
         let units = rows.iter().map(|&(unit, _)| unit).collect();
         self.by_lsn.insert(lsn, (units, all));
-        domain
     }
 
     /// Whether no fetch can lack anything.

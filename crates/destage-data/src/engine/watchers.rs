@@ -10,6 +10,7 @@ use super::assumed::Assumed;
 use super::observer::{ENTRIES, Observer, entry_key};
 use super::overlay::changes;
 use super::rows::RowKey;
+use crate::change::Change;
 use crate::schema::{Schema, TableId};
 use destage_core::lease::{Denied, Leases, Token};
 use destage_core::{ClientId, DomainId, Lsn, Span, Time};
@@ -238,22 +239,19 @@ impl Watchers {
     /// A group is visible, which holds this.
     pub(super) fn tell_changed(&mut self, schema: &Schema, lsn: Lsn, bytes: &[u8]) {
         self.forget_observers();
+        let changes: Vec<Change<'_>> = changes(schema, bytes).collect();
         let mut names = Vec::new();
-        for change in changes(schema, bytes) {
-            for observer in &self.observers {
-                names.extend(observer.changed(schema, lsn, &change));
-            }
+        for observer in &self.observers {
+            names.extend(observer.changed(schema, lsn, &changes));
         }
         names.iter().for_each(|name| self.change(&entry_key(name.as_bytes())));
     }
 
     /// A group with raw SQL has taken its place.
     pub(super) fn tell_raw_sql(&mut self, lsn: Lsn, domain: DomainId) {
-        if self.has_observers() {
-            self.forget_observers();
-            self.observers.iter().for_each(|observer| observer.raw_sql(lsn, domain));
-            self.change_tables(&[ENTRIES]);
-        }
+        self.forget_observers();
+        self.observers.iter().for_each(|observer| observer.raw_sql(lsn, domain));
+        self.change_tables(&[ENTRIES]);
     }
 
     /// Rows of these tables may have changed.

@@ -7,17 +7,16 @@
 //!
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores, section 3.
 
-use super::shelf::Shelf;
+mod kind;
+
 use super::{Error, ErrorKind, Session, Store};
 use crate::cells::{Cell, Reader};
-use crate::change::{self, GroupWriter, Op, Set};
-use crate::domains::Partition;
-use crate::engine::Observer;
+use crate::change::{self, Op, Set};
 use crate::origins::{Watermarks, decided_of};
 use crate::schema::{Schema, Table, TableId};
 use destage_core::{DomainId, Lsn};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use kind::{Cached, Kind, State};
+use std::sync::Arc;
 
 /// How often a miss starts anew because the entry changed while it was computed, before it gives up keeping it.
 const MISSES_MAX: u32 = 8;
@@ -141,6 +140,10 @@ pub enum ColumnChange<'a> {
 }
 
 impl<'a> RowChange<'a> {
+    fn of(schema: &'a Schema, change: &'a change::Change<'a>) -> Self {
+        Self { table: schema.table(change.table), change }
+    }
+
     /// The table's name.
     pub fn table(&self) -> &'a str {
         &self.table.name
@@ -186,143 +189,13 @@ pub struct Entries<'s, E: Entry> {
     kind: Arc<Kind<E>>,
 }
 
-struct Kind<E: Entry> {
-    entry: E,
-    partition: Arc<Partition>,
-    state: Mutex<State<E::Value>>,
-}
-
-impl<E: Entry> std::fmt::Debug for Kind<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kind").finish_non_exhaustive()
-    }
-}
-
-struct State<V> {
-    cached: Shelf<Cached<V>>,
-    /// What the origin may lack, oldest first: the paper's mappings.
-    pending: VecDeque<Pending>,
-    /// What is not in `pending` any more: up to here everything is at the origin.
-    decided: Lsn,
-    /// Misses under way: while there are any, nothing pending is forgotten, since their snapshots may be old.
-    misses: usize,
-    /// Counts what changed in ways that nobody knows.
-    unsure: u64,
-    /// The newest group with raw SQL, which may make any entry another, for each domain whose watermark tells of one.
-    opaque: BTreeMap<DomainId, Lsn>,
-    /// Whether entries come with their watermark, as far as is known.
-    tells_watermark: bool,
-}
-
-struct Cached<V> {
-    value: V,
-    /// The newest change in it.
-    newest: Lsn,
-    /// The watermarks as of which it was computed: changes up to there are in it already, later ones can be merged.
-    as_of: Option<AsOf>,
-}
-
-/// A change that the origin may lack, with the entries that it makes another.
-struct Pending {
-    lsn: Lsn,
-    domain: DomainId,
-    names: Vec<String>,
-    bytes: Arc<[u8]>,
-}
-
-impl<V> State<V> {
-    fn trim(&mut self) {
-        if self.misses == 0 {
-            while self.pending.front().is_some_and(|pending| pending.lsn <= self.decided) {
-                self.pending.pop_front();
-            }
-        }
-    }
-
-    fn newest_pending(&self, name: &str) -> Option<Lsn> {
-        let mut newest_first = self.pending.iter().rev();
-        let named = newest_first.find(|pending| pending.names.iter().any(|n| n == name));
-        let opaque = self.opaque.values().copied().filter(|lsn| *lsn > self.decided).max();
-        named.map(|pending| pending.lsn).max(opaque)
-    }
-
-    /// Whether an entry of this state may lack what raw SQL did.
-    fn is_opaque_behind(&self, as_of: &AsOf) -> bool {
-        self.opaque.iter().any(|(&domain, &lsn)| as_of.of(domain) < lsn)
-    }
-}
-
-impl<E: Entry> Kind<E> {
-    fn state(&self) -> MutexGuard<'_, State<E::Value>> {
-        // A mapping or merge that panicked has ended the engine's thread, and with it the store.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<E: Entry> Observer for Kind<E> {
-    fn changed(&self, schema: &Schema, lsn: Lsn, change: &change::Change<'_>) -> Vec<String> {
-        let row = RowChange { table: schema.table(change.table), change };
-        let names = self.entry.mapping(&row);
-        if names.is_empty() {
-            return names;
-        }
-        let domain = self.partition.of_row(change.table, change.key);
-        let mut state = self.state();
-        for name in &names {
-            let Some(cached) = state.cached.get_mut(name) else { continue };
-            if cached.as_of.as_ref().is_some_and(|as_of| lsn <= as_of.of(domain)) {
-                continue;
-            }
-            cached.newest = cached.newest.max(lsn);
-            let is_merged = cached.as_of.is_some()
-                && self.entry.merge(name, &mut cached.value, &row) == Merge::Merged;
-            if is_merged {
-                let bytes = self.entry.bytes(&cached.value);
-                state.cached.resize(name, bytes);
-            } else {
-                state.cached.remove(name)
-            }
-        }
-        let bytes = encoded(change);
-        state.pending.push_back(Pending { lsn, domain, names: names.clone(), bytes });
-        names
-    }
-
-    fn raw_sql(&self, lsn: Lsn, domain: DomainId) {
-        self.state().opaque.insert(domain, lsn);
-        self.unsure(&[]);
-    }
-
-    fn unsure(&self, _: &[TableId]) {
-        let mut state = self.state();
-        state.cached.clear();
-        state.unsure += 1;
-    }
-
-    fn decided(&self, upto: Lsn) {
-        let mut state = self.state();
-        state.decided = state.decided.max(upto);
-        state.trim();
-    }
-}
-
 impl Store {
     /// Follows cache entries of a kind from now on.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`].
     pub fn entries<E: Entry>(&self, entry: E) -> Result<Entries<'_, E>, Error> {
-        let state = State {
-            cached: Shelf::new(entry.bytes_max()),
-            pending: VecDeque::new(),
-            decided: Lsn::ZERO,
-            misses: 0,
-            unsure: 0,
-            opaque: BTreeMap::new(),
-            tells_watermark: true,
-        };
-        let partition = self.manager.partition()?;
-        let kind = Arc::new(Kind { entry, partition, state: Mutex::new(state) });
+        let kind = Arc::new(Kind::new(entry, self.manager.partition()?));
         self.manager.observe(kind.clone())?;
         Ok(Entries { store: self, kind })
     }
@@ -490,7 +363,7 @@ impl<E: Entry> Entries<'_, E> {
         for pending in lacking.filter(|pending| pending.names.iter().any(|n| n == name)) {
             last = last.max(pending.lsn);
             for change in change::changes(&pending.bytes, key_len).flatten() {
-                let row = RowChange { table: schema.table(change.table), change: &change };
+                let row = RowChange::of(schema, &change);
                 if self.kind.entry.merge(name, value, &row) == Merge::Drop {
                     return None;
                 }
@@ -524,12 +397,4 @@ enum Found<V> {
     Fit(V, Lsn),
     /// It lacks more.
     Old,
-}
-
-/// One change in the form of a group.
-fn encoded(change: &change::Change<'_>) -> Arc<[u8]> {
-    let mut writer = GroupWriter::new();
-    writer.begin(change.table, change.op, change.key);
-    change.sets().for_each(|(column, set)| writer.set(column, set));
-    writer.finish().into()
 }

@@ -1,15 +1,17 @@
 //! Cache entries: never older than what was acknowledged, whatever the origin lacks.
 
-use crate::support::{Kind, Place, on_each_origin};
+use crate::support::{Kind, Place, bank, on_each_origin};
 use destage_data::settings::DomainSettings;
 use destage_data::store::{
     ColumnChange, Computed, Entries, Entry, Error, Merge, Op, RowChange, Store,
 };
 use rusqlite::Connection;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 on_each_origin! {
     entries_over_several_ordering_domains_lack_no_write,
@@ -183,6 +185,74 @@ fn a_session_that_used_an_entry_runs_again_when_it_changes() {
     store.invalidate(&["follows:1:7".into()]).unwrap();
     assert!(!entries.is_cached("7"), "nobody knows what else changed");
     assert_eq!(entries.get("7").unwrap(), 3);
+    drop(entries);
+    store.close().unwrap();
+}
+
+/// What all accounts hold together. Whenever the mapping is told of a change, somebody reads the entry meanwhile.
+struct Total {
+    file: PathBuf,
+    readers: Arc<Mutex<Option<Sender<Sender<()>>>>>,
+}
+
+impl Entry for Total {
+    type Value = i64;
+
+    fn compute(&self, _: &str) -> Result<Computed<i64>, Error> {
+        let origin = Connection::open(&self.file).map_err(Error::abort_with)?;
+        let query =
+            "SELECT (SELECT sum(balance) FROM accounts), (SELECT max(seq) FROM destage_watermark)";
+        let found = origin.query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        let (total, seq) = found.map_err(Error::abort_with)?;
+        Ok(Computed::as_of(total, seq))
+    }
+
+    fn mapping(&self, _: &RowChange<'_>) -> Vec<String> {
+        if let Some(reader) = &*self.readers.lock().unwrap() {
+            let (done, is_done) = channel();
+            reader.send(done).unwrap();
+            // One who has seen a part of the group waits for this thread. Whoever reads later sees all of it.
+            let _ = is_done.recv_timeout(Duration::from_secs(1));
+        }
+        vec!["total".to_owned()]
+    }
+
+    fn merge(&self, _: &str, total: &mut i64, change: &RowChange<'_>) -> Merge {
+        let Some(ColumnChange::By(amount)) = change.column("balance") else { return Merge::Drop };
+        *total += std::str::from_utf8(amount).unwrap().parse::<i64>().unwrap();
+        Merge::Merged
+    }
+}
+
+#[test]
+fn an_entry_shows_all_that_a_session_changes_or_none_of_it() {
+    let place = bank(Kind::Sqlite, 2);
+    let store = place.open();
+    let readers = Arc::new(Mutex::new(None));
+    let total = Total { file: place.file().to_owned(), readers: readers.clone() };
+    let entries = store.entries(total).unwrap();
+    assert_eq!(entries.get("total").unwrap(), 200);
+    let (asks, asked) = channel::<Sender<()>>();
+    *readers.lock().unwrap() = Some(asks);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = Vec::new();
+            for done in asked {
+                seen.push(entries.get("total").unwrap());
+                // Whoever asked may not wait any more.
+                let _ = done.send(());
+            }
+            seen
+        });
+        let moved = store.session(|s| {
+            s.inc(("accounts", 1), "balance", -10)?;
+            s.inc(("accounts", 2), "balance", 10)
+        });
+        *readers.lock().unwrap() = None;
+        assert_eq!(reader.join().unwrap(), [200, 200], "for each change of the group");
+        moved.unwrap();
+    });
+    assert_eq!(entries.get("total").unwrap(), 200);
     drop(entries);
     store.close().unwrap();
 }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A connection of the library's, and one of somebody else.
-struct World {
-    script: Script,
+pub(super) struct World {
+    pub(super) script: Script,
     library: ClientId,
     other: ClientId,
 }
@@ -31,7 +31,7 @@ fn item(number: i64, n: i64) -> Box<[u8]> {
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::of(Script::new())
     }
 
@@ -50,13 +50,18 @@ impl World {
         Self { script, library, other }
     }
 
-    fn told(&mut self, commands: &str) -> String {
+    pub(super) fn told(&mut self, commands: &str) -> String {
         self.script.client = self.other;
         self.script.told(commands).replace("\r\n", " ").trim_end().to_owned()
     }
 
     /// Raw SQL of the library that declares this.
     fn raw(&mut self, declared: &[Declared<'_>]) -> String {
+        self.raw_behind(&[], declared)
+    }
+
+    /// The same in one transaction with a command before it, if there is any.
+    pub(super) fn raw_behind(&mut self, command: &[&str], declared: &[Declared<'_>]) -> String {
         self.script.client = self.library;
         let dml = dml::encode("UPDATE item SET n = n + 1", &[], declared);
         let mut request = b"*3\r\n$7\r\nDESTAGE\r\n$7\r\nEXECUTE\r\n$".to_vec();
@@ -64,7 +69,10 @@ impl World {
         request.extend(b"\r\n");
         request.extend(&dml);
         request.extend(b"\r\n");
-        let requests = [encode(&["MULTI".into()]), request, encode(&["EXEC".into()])].concat();
+        let words: Vec<String> = command.iter().map(|&word| word.into()).collect();
+        let command = if words.is_empty() { Vec::new() } else { encode(&words) };
+        let (begin, end) = (encode(&["MULTI".into()]), encode(&["EXEC".into()]));
+        let requests = [begin, command, request, end].concat();
         let (now, library) = (self.script.now, self.library);
         self.script.engine.receive(now, library, &requests);
         self.script.turn();

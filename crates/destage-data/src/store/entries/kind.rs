@@ -1,0 +1,185 @@
+//! What is cached of a kind of entries. The engine's thread brings it up to date, a whole write group in one step; the
+//! program's threads look into it and add to it.
+
+use super::{AsOf, Entry, Merge, RowChange};
+use crate::change::{self, GroupWriter};
+use crate::domains::Partition;
+use crate::engine::Observer;
+use crate::schema::{Schema, TableId};
+use crate::store::shelf::Shelf;
+use destage_core::{DomainId, Lsn};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A kind of entries.
+pub(super) struct Kind<E: Entry> {
+    pub(super) entry: E,
+    pub(super) partition: Arc<Partition>,
+    state: Mutex<State<E::Value>>,
+}
+
+impl<E: Entry> std::fmt::Debug for Kind<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kind").finish_non_exhaustive()
+    }
+}
+
+/// What is known of its entries.
+pub(super) struct State<V> {
+    pub(super) cached: Shelf<Cached<V>>,
+    /// What the origin may lack, oldest first: the paper's mappings.
+    pub(super) pending: VecDeque<Pending>,
+    /// What is not in `pending` any more: up to here everything is at the origin.
+    pub(super) decided: Lsn,
+    /// Misses under way: while there are any, nothing pending is forgotten, since their snapshots may be old.
+    pub(super) misses: usize,
+    /// Counts what changed in ways that nobody knows.
+    pub(super) unsure: u64,
+    /// The newest group with raw SQL, which may make any entry another, for each domain whose watermark tells of one.
+    opaque: BTreeMap<DomainId, Lsn>,
+    /// Whether entries come with their watermark, as far as is known.
+    pub(super) tells_watermark: bool,
+}
+
+/// An entry that is cached.
+pub(super) struct Cached<V> {
+    pub(super) value: V,
+    /// The newest change in it.
+    pub(super) newest: Lsn,
+    /// The watermarks as of which it was computed: changes up to there are in it already, later ones can be merged.
+    pub(super) as_of: Option<AsOf>,
+}
+
+/// A change that the origin may lack, with the entries that it makes another.
+pub(super) struct Pending {
+    pub(super) lsn: Lsn,
+    pub(super) domain: DomainId,
+    pub(super) names: Vec<String>,
+    pub(super) bytes: Arc<[u8]>,
+}
+
+impl<V> State<V> {
+    /// Forgets what nobody can lack any more.
+    pub(super) fn trim(&mut self) {
+        if self.misses == 0 {
+            while self.pending.front().is_some_and(|pending| pending.lsn <= self.decided) {
+                self.pending.pop_front();
+            }
+        }
+    }
+
+    /// The newest change that makes an entry another, or may, and that the origin may lack.
+    pub(super) fn newest_pending(&self, name: &str) -> Option<Lsn> {
+        let mut newest_first = self.pending.iter().rev();
+        let named = newest_first.find(|pending| pending.names.iter().any(|n| n == name));
+        let opaque = self.opaque.values().copied().filter(|lsn| *lsn > self.decided).max();
+        named.map(|pending| pending.lsn).max(opaque)
+    }
+
+    /// Whether an entry of this state may lack what raw SQL did.
+    pub(super) fn is_opaque_behind(&self, as_of: &AsOf) -> bool {
+        self.opaque.iter().any(|(&domain, &lsn)| as_of.of(domain) < lsn)
+    }
+
+    /// Any entry may be another.
+    fn doubt(&mut self) {
+        self.cached.clear();
+        self.unsure += 1;
+    }
+
+    /// Any entry may be another once the origin has decided a group, of which the watermark of this domain tells.
+    fn doubt_until(&mut self, lsn: Lsn, domain: DomainId) {
+        self.opaque.insert(domain, lsn);
+        self.doubt();
+    }
+}
+
+impl<E: Entry> Kind<E> {
+    /// Nothing is cached yet.
+    pub(super) fn new(entry: E, partition: Arc<Partition>) -> Self {
+        let state = State {
+            cached: Shelf::new(entry.bytes_max()),
+            pending: VecDeque::new(),
+            decided: Lsn::ZERO,
+            misses: 0,
+            unsure: 0,
+            opaque: BTreeMap::new(),
+            tells_watermark: true,
+        };
+        Self { entry, partition, state: Mutex::new(state) }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State<E::Value>> {
+        // A mapping or merge that panicked has ended the engine's thread, and with it the store.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings what is cached up to date with a change of this entry.
+    fn merge_cached(
+        &self,
+        state: &mut State<E::Value>,
+        name: &str,
+        (lsn, domain): (Lsn, DomainId),
+        change: &RowChange<'_>,
+    ) {
+        let Some(cached) = state.cached.get_mut(name) else { return };
+        if cached.as_of.as_ref().is_some_and(|as_of| lsn <= as_of.of(domain)) {
+            return;
+        }
+        cached.newest = cached.newest.max(lsn);
+        let is_merged = cached.as_of.is_some()
+            && self.entry.merge(name, &mut cached.value, change) == Merge::Merged;
+        if is_merged {
+            let bytes = self.entry.bytes(&cached.value);
+            state.cached.resize(name, bytes);
+        } else {
+            state.cached.remove(name)
+        }
+    }
+}
+
+impl<E: Entry> Observer for Kind<E> {
+    fn changed(&self, schema: &Schema, lsn: Lsn, changes: &[change::Change<'_>]) -> Vec<String> {
+        let names = |change| self.entry.mapping(&RowChange::of(schema, change));
+        let named: Vec<_> = changes.iter().map(names).collect();
+        // Nobody looks while a part of the group is merged.
+        let mut state = self.state();
+        let mut all = Vec::new();
+        for (change, names) in changes.iter().zip(named) {
+            if names.is_empty() {
+                continue;
+            }
+            let domain = self.partition.of_row(change.table, change.key);
+            for name in &names {
+                let change = RowChange::of(schema, change);
+                self.merge_cached(&mut state, name, (lsn, domain), &change);
+            }
+            let bytes = encoded(change);
+            state.pending.push_back(Pending { lsn, domain, names: names.clone(), bytes });
+            all.extend(names);
+        }
+        all
+    }
+
+    fn raw_sql(&self, lsn: Lsn, domain: DomainId) {
+        self.state().doubt_until(lsn, domain);
+    }
+
+    fn unsure(&self, _: &[TableId]) {
+        self.state().doubt();
+    }
+
+    fn decided(&self, upto: Lsn) {
+        let mut state = self.state();
+        state.decided = state.decided.max(upto);
+        state.trim();
+    }
+}
+
+/// One change in the form of a group.
+fn encoded(change: &change::Change<'_>) -> Arc<[u8]> {
+    let mut writer = GroupWriter::new();
+    writer.begin(change.table, change.op, change.key);
+    change.sets().for_each(|(column, set)| writer.set(column, set));
+    writer.finish().into()
+}
