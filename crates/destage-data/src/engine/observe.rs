@@ -8,14 +8,18 @@ use std::sync::Arc;
 impl Engine {
     /// Tells an observer of everything from now on, and of what the origin has not decided yet.
     pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) {
-        let mut lsn = self.overlay.forgotten().next();
-        observer.decided(self.overlay.forgotten());
+        let decided = self.core.decided();
+        observer.decided(decided);
+        let mut lsn = decided.next();
         while let Some(group) = self.overlay.get(lsn) {
             if let Some(domain) = self.raw_sql_in(&group.bytes) {
                 observer.raw_sql(lsn, domain);
             }
-            let changes: Vec<_> = overlay::changes(&self.schema, &group.bytes).collect();
-            observer.changed(&self.schema, lsn, &changes);
+            // What waits for the origin's word is told of when that has come.
+            if !self.undecided.is_through(lsn) {
+                let changes: Vec<_> = overlay::changes(&self.schema, &group.bytes).collect();
+                observer.changed(&self.schema, lsn, &changes);
+            }
             lsn = lsn.next();
         }
         self.watchers.observe(observer);

@@ -150,11 +150,6 @@ impl Overlay {
         self.parked.contains_key(&unit)
     }
 
-    /// Groups up to here are dropped: only rows read at this watermark or later can be overlaid.
-    pub(crate) fn forgotten(&self) -> Lsn {
-        self.groups.forgotten()
-    }
-
     /// A group's payload.
     pub(crate) fn get(&self, lsn: Lsn) -> Option<&BufferedGroup> {
         self.groups.get(lsn)

@@ -1,4 +1,4 @@
-//! What those are told who follow every change: each group as a whole.
+//! What those are told who follow every change: each group as a whole, once, and none that is visible to nobody.
 
 use super::claims::Script;
 use super::raw_sql::World;
@@ -56,6 +56,31 @@ fn an_observer_is_told_of_a_group_as_a_whole() {
     let late = Listener::of(&mut script);
     for listener in [early, late] {
         assert_eq!(listener.told(), [Changed(1, 2), Changed(2, 1)]);
+    }
+    script.destage();
+    let behind = Listener::of(&mut script);
+    assert_eq!(behind.told(), [], "the origin has decided them");
+}
+
+#[test]
+fn an_observer_that_comes_while_a_write_waits_for_the_origin_is_told_once_it_is_applied() {
+    for is_applied in [true, false] {
+        let mut script = Script::new();
+        assert_eq!(script.told("HSET item:0 tag v1"), ":0\r\n");
+        script.destage();
+        script.write_through();
+        script.send("HSET item:0 tag v2");
+        script.settle();
+        let listener = Listener::of(&mut script);
+        assert_eq!(listener.told(), [], "nobody sees it yet");
+        if is_applied {
+            script.destage();
+        } else {
+            script.reject();
+        }
+        let late = Listener::of(&mut script);
+        let told: &[Told] = if is_applied { &[Changed(2, 1)] } else { &[] };
+        assert_eq!((&*listener.told(), &*late.told()), (told, &[][..]));
     }
 }
 
