@@ -136,11 +136,19 @@ impl<E: Entry> Kind<E> {
             state.cached.remove(name)
         }
     }
+
+    /// The names of the entries that a change makes another, each once.
+    fn names(&self, change: &RowChange<'_>) -> Vec<String> {
+        let mut names = self.entry.mapping(change);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 }
 
 impl<E: Entry> Observer for Kind<E> {
     fn changed(&self, schema: &Schema, lsn: Lsn, changes: &[change::Change<'_>]) -> Vec<String> {
-        let names = |change| self.entry.mapping(&RowChange::of(schema, change));
+        let names = |change| self.names(&RowChange::of(schema, change));
         let named: Vec<_> = changes.iter().map(names).collect();
         // Nobody looks while a part of the group is merged.
         let mut state = self.state();
@@ -182,4 +190,87 @@ fn encoded(change: &change::Change<'_>) -> Arc<[u8]> {
     writer.begin(change.table, change.op, change.key);
     change.sets().for_each(|(column, set)| writer.set(column, set));
     writer.finish().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cells::{Cell, push_cell};
+    use crate::change::{Op, Set};
+    use crate::schema::{Column, Table};
+    use crate::store::{ColumnChange, Computed, Error};
+    use crate::value::ColumnType;
+
+    /// The sum over all rows.
+    struct Sum;
+
+    impl Entry for Sum {
+        type Value = i64;
+
+        fn compute(&self, _: &str) -> Result<Computed<i64>, Error> {
+            unreachable!("nobody asks the origin")
+        }
+
+        fn mapping(&self, _: &RowChange<'_>) -> Vec<String> {
+            ["sum", "all", "sum"].map(Into::into).into()
+        }
+
+        fn merge(&self, _: &str, sum: &mut i64, change: &RowChange<'_>) -> Merge {
+            let Some(ColumnChange::By(amount)) = change.column("n") else { return Merge::Drop };
+            let text = std::str::from_utf8(amount).unwrap();
+            *sum += text.parse::<i64>().unwrap();
+            Merge::Merged
+        }
+    }
+
+    fn schema() -> Schema {
+        let mut table = Table::named("counts".into(), "counts".into());
+        let int = |name| Column::named(name, ColumnType::Int { min: i64::MIN, max: i64::MAX });
+        (table.columns, table.key_len) = (vec![int("id"), int("n")], 1);
+        Schema::new(vec![table], vec![])
+    }
+
+    fn kind() -> Kind<Sum> {
+        Kind::new(Sum, Arc::new(Partition::one(&schema())))
+    }
+
+    impl Kind<Sum> {
+        /// The sum as of the beginning.
+        fn keep(&self, sum: i64) {
+            let cached =
+                Cached { value: sum, newest: Lsn::ZERO, as_of: Some(AsOf::One(Lsn::ZERO)) };
+            self.state().cached.insert("sum", cached, 8);
+        }
+
+        fn kept(&self) -> Option<i64> {
+            self.state().cached.hit("sum").map(|cached| cached.value)
+        }
+
+        /// A group adds these amounts to rows.
+        fn add(&self, lsn: u64, rows: &[(&str, &str)]) -> Vec<String> {
+            let schema = schema();
+            let mut writer = GroupWriter::new();
+            for (id, amount) in rows {
+                let mut key = Vec::new();
+                push_cell(&mut key, Cell::Value(id.as_bytes()));
+                writer.begin(TableId(0), Op::Update, &key);
+                writer.set(1, Set::By(amount.as_bytes()));
+            }
+            let changes = change::changes(writer.finish(), |_| Some(1));
+            let changes: Vec<_> = changes.map(|change| change.unwrap()).collect();
+            self.changed(&schema, Lsn(lsn), &changes)
+        }
+    }
+
+    #[test]
+    fn an_entry_that_a_mapping_names_twice_is_merged_once() {
+        let kind = kind();
+        kind.keep(100);
+        assert_eq!(kind.add(1, &[("1", "5")]), ["all", "sum"]);
+        assert_eq!(kind.kept(), Some(105));
+        assert_eq!(kind.state().pending.len(), 1);
+        // Two rows of a group are two changes.
+        kind.add(2, &[("1", "5"), ("2", "5")]);
+        assert_eq!(kind.kept(), Some(115));
+    }
 }
