@@ -8,6 +8,7 @@
 //! *Source:* Ghandeharizadeh and Nguyen, write-back with cache augmented data stores, section 3.
 
 mod kind;
+mod pending;
 
 use super::{Error, ErrorKind, Session, Store};
 use crate::cells::{Cell, Reader};
@@ -243,10 +244,10 @@ impl<E: Entry> Entries<'_, E> {
             let mut before = AtMiss {
                 newest: state.newest_pending(name),
                 unsure: state.unsure,
-                decided: vec![state.decided],
+                decided: vec![state.pending.decided()],
             };
             let tells_watermark = state.tells_watermark;
-            state.misses += 1;
+            let miss = self.kind.begin_miss(&mut state);
             drop(state);
             let computed = self.known(&mut before).and_then(|()| {
                 let computed = self.compute(name, before.newest, tells_watermark)?;
@@ -254,11 +255,10 @@ impl<E: Entry> Entries<'_, E> {
                 Ok(computed)
             });
             let mut state = self.kind.state();
-            state.misses -= 1;
             let found = computed.map(|computed| self.install(&mut state, name, computed, &before));
-            state.trim();
             let newest = state.newest_pending(name);
             drop(state);
+            drop(miss);
             match (found?, newest) {
                 (Found::Kept(value, newest), _) => return Ok((value, newest)),
                 (Found::Fit(value, newest), _) if attempt >= MISSES_MAX => {
@@ -359,10 +359,10 @@ impl<E: Entry> Entries<'_, E> {
         let schema = self.store.schema();
         let key_len = |id: TableId| Some(schema.table(id).key_len);
         let mut last = as_of.newest();
-        let lacking = state.pending.iter().filter(|pending| pending.lsn > as_of.of(pending.domain));
-        for pending in lacking.filter(|pending| pending.names.iter().any(|n| n == name)) {
-            last = last.max(pending.lsn);
-            for change in change::changes(&pending.bytes, key_len).flatten() {
+        let pending = state.pending.of(name);
+        for lacking in pending.filter(|pending| pending.lsn > as_of.of(pending.domain)) {
+            last = last.max(lacking.lsn);
+            for change in change::changes(&lacking.bytes, key_len).flatten() {
                 let row = RowChange::of(schema, &change);
                 if self.kind.entry.merge(name, value, &row) == Merge::Drop {
                     return None;

@@ -1,6 +1,7 @@
 //! What is cached of a kind of entries. The engine's thread brings it up to date, a whole write group in one step; the
 //! program's threads look into it and add to it.
 
+use super::pending::Pending;
 use super::{AsOf, Entry, Merge, RowChange};
 use crate::change::{self, GroupWriter};
 use crate::domains::Partition;
@@ -8,7 +9,7 @@ use crate::engine::Observer;
 use crate::schema::{Schema, TableId};
 use crate::store::shelf::Shelf;
 use destage_core::{DomainId, Lsn};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A kind of entries.
@@ -27,12 +28,7 @@ impl<E: Entry> std::fmt::Debug for Kind<E> {
 /// What is known of its entries.
 pub(super) struct State<V> {
     pub(super) cached: Shelf<Cached<V>>,
-    /// What the origin may lack, oldest first: the paper's mappings.
-    pub(super) pending: VecDeque<Pending>,
-    /// What is not in `pending` any more: up to here everything is at the origin.
-    pub(super) decided: Lsn,
-    /// Misses under way: while there are any, nothing pending is forgotten, since their snapshots may be old.
-    pub(super) misses: usize,
+    pub(super) pending: Pending,
     /// Counts what changed in ways that nobody knows.
     pub(super) unsure: u64,
     /// The newest group with raw SQL, which may make any entry another, for each domain whose watermark tells of one.
@@ -50,30 +46,24 @@ pub(super) struct Cached<V> {
     pub(super) as_of: Option<AsOf>,
 }
 
-/// A change that the origin may lack, with the entries that it makes another.
-pub(super) struct Pending {
-    pub(super) lsn: Lsn,
-    pub(super) domain: DomainId,
-    pub(super) names: Vec<String>,
-    pub(super) bytes: Arc<[u8]>,
+/// A miss under way: what its snapshot may lack is kept until this is dropped.
+pub(super) struct Miss<'k, E: Entry> {
+    kind: &'k Kind<E>,
+    decided: Lsn,
+}
+
+impl<E: Entry> Drop for Miss<'_, E> {
+    fn drop(&mut self) {
+        self.kind.state().pending.end_miss(self.decided);
+    }
 }
 
 impl<V> State<V> {
-    /// Forgets what nobody can lack any more.
-    pub(super) fn trim(&mut self) {
-        if self.misses == 0 {
-            while self.pending.front().is_some_and(|pending| pending.lsn <= self.decided) {
-                self.pending.pop_front();
-            }
-        }
-    }
-
     /// The newest change that makes an entry another, or may, and that the origin may lack.
     pub(super) fn newest_pending(&self, name: &str) -> Option<Lsn> {
-        let mut newest_first = self.pending.iter().rev();
-        let named = newest_first.find(|pending| pending.names.iter().any(|n| n == name));
-        let opaque = self.opaque.values().copied().filter(|lsn| *lsn > self.decided).max();
-        named.map(|pending| pending.lsn).max(opaque)
+        let decided = self.pending.decided();
+        let opaque = self.opaque.values().copied().filter(|lsn| *lsn > decided).max();
+        self.pending.newest(name).max(opaque)
     }
 
     /// Whether an entry of this state may lack what raw SQL did.
@@ -99,9 +89,7 @@ impl<E: Entry> Kind<E> {
     pub(super) fn new(entry: E, partition: Arc<Partition>) -> Self {
         let state = State {
             cached: Shelf::new(entry.bytes_max()),
-            pending: VecDeque::new(),
-            decided: Lsn::ZERO,
-            misses: 0,
+            pending: Pending::default(),
             unsure: 0,
             opaque: BTreeMap::new(),
             tells_watermark: true,
@@ -112,6 +100,11 @@ impl<E: Entry> Kind<E> {
     pub(super) fn state(&self) -> MutexGuard<'_, State<E::Value>> {
         // A mapping or merge that panicked has ended the engine's thread, and with it the store.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A miss begins.
+    pub(super) fn begin_miss(&self, state: &mut State<E::Value>) -> Miss<'_, E> {
+        Miss { kind: self, decided: state.pending.begin_miss() }
     }
 
     /// Brings what is cached up to date with a change of this entry.
@@ -162,8 +155,7 @@ impl<E: Entry> Observer for Kind<E> {
                 let change = RowChange::of(schema, change);
                 self.merge_cached(&mut state, name, (lsn, domain), &change);
             }
-            let bytes = encoded(change);
-            state.pending.push_back(Pending { lsn, domain, names: names.clone(), bytes });
+            state.pending.push(lsn, domain, &names, &encoded(change));
             all.extend(names);
         }
         all
@@ -178,9 +170,7 @@ impl<E: Entry> Observer for Kind<E> {
     }
 
     fn decided(&self, upto: Lsn) {
-        let mut state = self.state();
-        state.decided = state.decided.max(upto);
-        state.trim();
+        self.state().pending.decide(upto);
     }
 }
 
@@ -200,6 +190,7 @@ mod tests {
     use crate::schema::{Column, Table};
     use crate::store::{ColumnChange, Computed, Error};
     use crate::value::ColumnType;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     /// The sum over all rows.
     struct Sum;
@@ -268,9 +259,24 @@ mod tests {
         kind.keep(100);
         assert_eq!(kind.add(1, &[("1", "5")]), ["all", "sum"]);
         assert_eq!(kind.kept(), Some(105));
-        assert_eq!(kind.state().pending.len(), 1);
+        assert_eq!(kind.state().pending.of("sum").count(), 1);
         // Two rows of a group are two changes.
         kind.add(2, &[("1", "5"), ("2", "5")]);
         assert_eq!(kind.kept(), Some(115));
+        assert_eq!(kind.state().pending.of("sum").count(), 3);
+    }
+
+    #[test]
+    fn a_miss_whose_computation_panics_keeps_nothing_from_being_forgotten() {
+        let kind = kind();
+        let computes = || {
+            let _miss = kind.begin_miss(&mut kind.state());
+            let _state = kind.state();
+            panic!("the computation panics");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(computes)).is_err());
+        kind.add(1, &[("1", "5")]);
+        kind.decided(Lsn(1));
+        assert_eq!(kind.state().pending.len(), 0);
     }
 }
