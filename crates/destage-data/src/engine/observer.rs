@@ -12,8 +12,8 @@ pub(super) const ENTRIES: TableId = TableId(u16::MAX);
 /// Someone who is told of changes, in their order, on the engine's thread.
 pub(crate) trait Observer: std::fmt::Debug + Send + Sync {
     /// A group's changes of rows are visible to all from now on, all at once: whoever sees one of them sees the others. The
-    /// names of what they make another are returned.
-    fn changed(&self, schema: &Schema, lsn: Lsn, changes: &[Change<'_>]) -> Vec<String>;
+    /// names of what they make another are returned; `None` if nobody knows.
+    fn changed(&self, schema: &Schema, lsn: Lsn, changes: &[Change<'_>]) -> Option<Vec<String>>;
 
     /// A group holds raw SQL: once the origin has decided it, any row may be another. The watermark of this domain tells.
     fn raw_sql(&self, lsn: Lsn, domain: DomainId);

@@ -241,10 +241,17 @@ impl Watchers {
         self.forget_observers();
         let changes: Vec<Change<'_>> = changes(schema, bytes).collect();
         let mut names = Vec::new();
+        let mut is_any = false;
         for observer in &self.observers {
-            names.extend(observer.changed(schema, lsn, &changes));
+            match observer.changed(schema, lsn, &changes) {
+                Some(named) => names.extend(named),
+                None => is_any = true,
+            }
         }
         names.iter().for_each(|name| self.change(&entry_key(name.as_bytes())));
+        if is_any {
+            self.change_tables(&[ENTRIES]);
+        }
     }
 
     /// A group with raw SQL has taken its place.

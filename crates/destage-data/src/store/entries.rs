@@ -26,6 +26,10 @@ pub const ENTRIES_BYTES_MAX_DEFAULT: u64 = 64 << 20;
 
 /// A kind of cache entries. Mappings and merges are called on the engine's thread: they compute, and ask nobody.
 ///
+/// They should not panic. An entry whose merge does is dropped and computed again, and where a mapping does, all entries of
+/// the kind are; the log tells of the first time. A panic in [`Entry::compute`] goes on in [`Entries::get`]. A program that
+/// is built to abort at panics ends.
+///
 /// `examples/social_counter.rs` has one.
 pub trait Entry: Send + Sync + 'static {
     /// What is cached.
@@ -363,10 +367,7 @@ impl<E: Entry> Entries<'_, E> {
         for lacking in pending.filter(|pending| pending.lsn > as_of.of(pending.domain)) {
             last = last.max(lacking.lsn);
             for change in change::changes(&lacking.bytes, key_len).flatten() {
-                let row = RowChange::of(schema, &change);
-                if self.kind.entry.merge(name, value, &row) == Merge::Drop {
-                    return None;
-                }
+                self.kind.merge(name, value, &RowChange::of(schema, &change))?;
             }
         }
         Some(last)

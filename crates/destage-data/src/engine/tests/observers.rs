@@ -21,9 +21,9 @@ use Told::{Changed, RawSql};
 struct Listener(Mutex<Vec<Told>>);
 
 impl Observer for Listener {
-    fn changed(&self, _: &Schema, lsn: Lsn, changes: &[Change<'_>]) -> Vec<String> {
+    fn changed(&self, _: &Schema, lsn: Lsn, changes: &[Change<'_>]) -> Option<Vec<String>> {
         self.0.lock().unwrap().push(Changed(lsn.0, changes.len()));
-        Vec::new()
+        Some(Vec::new())
     }
 
     fn raw_sql(&self, lsn: Lsn, _: DomainId) {

@@ -1,5 +1,7 @@
 //! What is cached of a kind of entries. The engine's thread brings it up to date, a whole write group in one step; the
 //! program's threads look into it and add to it.
+//!
+//! The program's code may panic. Where the engine's thread calls it, what it may have left wrong is dropped.
 
 use super::pending::Pending;
 use super::{AsOf, Entry, Merge, RowChange};
@@ -10,6 +12,8 @@ use crate::schema::{Schema, TableId};
 use crate::store::shelf::Shelf;
 use destage_core::{DomainId, Lsn};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A kind of entries.
@@ -17,6 +21,8 @@ pub(super) struct Kind<E: Entry> {
     pub(super) entry: E,
     pub(super) partition: Arc<Partition>,
     state: Mutex<State<E::Value>>,
+    /// Its code has panicked, which the log tells once.
+    has_panicked: AtomicBool,
 }
 
 impl<E: Entry> std::fmt::Debug for Kind<E> {
@@ -31,7 +37,8 @@ pub(super) struct State<V> {
     pub(super) pending: Pending,
     /// Counts what changed in ways that nobody knows.
     pub(super) unsure: u64,
-    /// The newest group with raw SQL, which may make any entry another, for each domain whose watermark tells of one.
+    /// The newest group that may make any entry another, for each domain whose watermark tells of one: raw SQL, or a change
+    /// that the mapping has panicked at.
     opaque: BTreeMap<DomainId, Lsn>,
     /// Whether entries come with their watermark, as far as is known.
     pub(super) tells_watermark: bool,
@@ -66,7 +73,7 @@ impl<V> State<V> {
         self.pending.newest(name).max(opaque)
     }
 
-    /// Whether an entry of this state may lack what raw SQL did.
+    /// Whether an entry of this state may lack what made any entry another.
     pub(super) fn is_opaque_behind(&self, as_of: &AsOf) -> bool {
         self.opaque.iter().any(|(&domain, &lsn)| as_of.of(domain) < lsn)
     }
@@ -79,7 +86,8 @@ impl<V> State<V> {
 
     /// Any entry may be another once the origin has decided a group, of which the watermark of this domain tells.
     fn doubt_until(&mut self, lsn: Lsn, domain: DomainId) {
-        self.opaque.insert(domain, lsn);
+        let newest = self.opaque.entry(domain).or_insert(lsn);
+        *newest = lsn.max(*newest);
         self.doubt();
     }
 }
@@ -94,17 +102,32 @@ impl<E: Entry> Kind<E> {
             opaque: BTreeMap::new(),
             tells_watermark: true,
         };
-        Self { entry, partition, state: Mutex::new(state) }
+        let has_panicked = AtomicBool::new(false);
+        Self { entry, partition, state: Mutex::new(state), has_panicked }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State<E::Value>> {
-        // A mapping or merge that panicked has ended the engine's thread, and with it the store.
+        // Whatever panics while it is held has changed nothing yet: a value that is cloned, or measured.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A miss begins.
     pub(super) fn begin_miss(&self, state: &mut State<E::Value>) -> Miss<'_, E> {
         Miss { kind: self, decided: state.pending.begin_miss() }
+    }
+
+    /// Merges a change; the bytes that the value takes then, or `None` if it is of no use any more.
+    pub(super) fn merge(
+        &self,
+        name: &str,
+        value: &mut E::Value,
+        change: &RowChange<'_>,
+    ) -> Option<usize> {
+        let merge = |entry: &E| match entry.merge(name, value, change) {
+            Merge::Merged => Some(entry.bytes(value)),
+            Merge::Drop => None,
+        };
+        self.guarded(merge).flatten()
     }
 
     /// Brings what is cached up to date with a change of this entry.
@@ -120,43 +143,66 @@ impl<E: Entry> Kind<E> {
             return;
         }
         cached.newest = cached.newest.max(lsn);
-        let is_merged = cached.as_of.is_some()
-            && self.entry.merge(name, &mut cached.value, change) == Merge::Merged;
-        if is_merged {
-            let bytes = self.entry.bytes(&cached.value);
-            state.cached.resize(name, bytes);
-        } else {
-            state.cached.remove(name)
+        let can_merge = cached.as_of.is_some();
+        let bytes = can_merge.then(|| self.merge(name, &mut cached.value, change)).flatten();
+        match bytes {
+            Some(bytes) => state.cached.resize(name, bytes),
+            None => state.cached.remove(name),
         }
     }
 
-    /// The names of the entries that a change makes another, each once.
-    fn names(&self, change: &RowChange<'_>) -> Vec<String> {
-        let mut names = self.entry.mapping(change);
+    /// The names of the entries that a change makes another, each once; `None` if nobody knows.
+    fn names(&self, change: &RowChange<'_>) -> Option<Vec<String>> {
+        let mut names = self.guarded(|entry| entry.mapping(change))?;
         names.sort_unstable();
         names.dedup();
-        names
+        Some(names)
+    }
+
+    /// What the program's code makes of something; `None` if it panics.
+    fn guarded<T>(&self, call: impl FnOnce(&E) -> T) -> Option<T> {
+        let called = catch_unwind(AssertUnwindSafe(|| call(&self.entry)));
+        if called.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                kind = std::any::type_name::<E>(),
+                "the mapping or merge of a kind of cache entries has panicked: entries are dropped and computed again \
+                 wherever it does, which is told only once"
+            );
+        }
+        called.ok()
     }
 }
 
 impl<E: Entry> Observer for Kind<E> {
-    fn changed(&self, schema: &Schema, lsn: Lsn, changes: &[change::Change<'_>]) -> Vec<String> {
+    fn changed(
+        &self,
+        schema: &Schema,
+        lsn: Lsn,
+        changes: &[change::Change<'_>],
+    ) -> Option<Vec<String>> {
         let names = |change| self.names(&RowChange::of(schema, change));
         let named: Vec<_> = changes.iter().map(names).collect();
         // Nobody looks while a part of the group is merged.
         let mut state = self.state();
-        let mut all = Vec::new();
+        let mut all = Some(Vec::new());
         for (change, names) in changes.iter().zip(named) {
+            let domain = self.partition.of_row(change.table, change.key);
+            let Some(names) = names else {
+                state.doubt_until(lsn, domain);
+                all = None;
+                continue;
+            };
             if names.is_empty() {
                 continue;
             }
-            let domain = self.partition.of_row(change.table, change.key);
             for name in &names {
                 let change = RowChange::of(schema, change);
                 self.merge_cached(&mut state, name, (lsn, domain), &change);
             }
             state.pending.push(lsn, domain, &names, &encoded(change));
-            all.extend(names);
+            if let Some(all) = &mut all {
+                all.extend(names);
+            }
         }
         all
     }
@@ -190,9 +236,8 @@ mod tests {
     use crate::schema::{Column, Table};
     use crate::store::{ColumnChange, Computed, Error};
     use crate::value::ColumnType;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// The sum over all rows.
+    /// The sum over all rows. It panics at amounts that are no numbers.
     struct Sum;
 
     impl Entry for Sum {
@@ -202,14 +247,15 @@ mod tests {
             unreachable!("nobody asks the origin")
         }
 
-        fn mapping(&self, _: &RowChange<'_>) -> Vec<String> {
+        fn mapping(&self, change: &RowChange<'_>) -> Vec<String> {
+            assert_ne!(change.key("id"), "13", "the mapping panics");
             ["sum", "all", "sum"].map(Into::into).into()
         }
 
         fn merge(&self, _: &str, sum: &mut i64, change: &RowChange<'_>) -> Merge {
             let Some(ColumnChange::By(amount)) = change.column("n") else { return Merge::Drop };
             let text = std::str::from_utf8(amount).unwrap();
-            *sum += text.parse::<i64>().unwrap();
+            *sum += text.parse::<i64>().expect("the merge panics");
             Merge::Merged
         }
     }
@@ -238,7 +284,7 @@ mod tests {
         }
 
         /// A group adds these amounts to rows.
-        fn add(&self, lsn: u64, rows: &[(&str, &str)]) -> Vec<String> {
+        fn add(&self, lsn: u64, rows: &[(&str, &str)]) -> Option<Vec<String>> {
             let schema = schema();
             let mut writer = GroupWriter::new();
             for (id, amount) in rows {
@@ -257,13 +303,49 @@ mod tests {
     fn an_entry_that_a_mapping_names_twice_is_merged_once() {
         let kind = kind();
         kind.keep(100);
-        assert_eq!(kind.add(1, &[("1", "5")]), ["all", "sum"]);
+        assert_eq!(kind.add(1, &[("1", "5")]), Some(vec!["all".into(), "sum".into()]));
         assert_eq!(kind.kept(), Some(105));
         assert_eq!(kind.state().pending.of("sum").count(), 1);
         // Two rows of a group are two changes.
         kind.add(2, &[("1", "5"), ("2", "5")]);
         assert_eq!(kind.kept(), Some(115));
         assert_eq!(kind.state().pending.of("sum").count(), 3);
+    }
+
+    #[test]
+    fn an_entry_whose_merge_panics_is_dropped() {
+        let kind = kind();
+        kind.keep(100);
+        assert!(kind.add(1, &[("1", "5"), ("2", "x")]).is_some());
+        assert_eq!(kind.kept(), None);
+        assert_eq!(kind.state().newest_pending("sum"), Some(Lsn(1)));
+        let (mut sum, mut merged) = (100, Vec::new());
+        let schema = schema();
+        for lacking in kind.state().pending.of("sum") {
+            for change in change::changes(&lacking.bytes, |_| Some(1)).flatten() {
+                merged.push(kind.merge("sum", &mut sum, &RowChange::of(&schema, &change)));
+            }
+        }
+        assert_eq!(merged, [Some(8), None], "nor does a miss merge it");
+    }
+
+    #[test]
+    fn whatever_a_mapping_that_panics_may_have_named_is_dropped_until_the_origin_has_it() {
+        let kind = kind();
+        kind.keep(100);
+        let unsure = kind.state().unsure;
+        assert_eq!(kind.add(1, &[("1", "5"), ("13", "5")]), None, "nobody knows");
+        assert_eq!(kind.kept(), None);
+        assert_ne!(kind.state().unsure, unsure, "what is computed meanwhile is not kept");
+        assert_eq!(kind.state().newest_pending("of no change"), Some(Lsn(1)));
+        let is_behind = |upto| kind.state().is_opaque_behind(&AsOf::One(Lsn(upto)));
+        assert!(is_behind(0) && !is_behind(1));
+        // One that was told of behind it leaves it as it is.
+        kind.add(2, &[("13", "5")]);
+        kind.add(1, &[("13", "5")]);
+        assert!(is_behind(1));
+        kind.decided(Lsn(2));
+        assert_eq!(kind.state().newest_pending("of no change"), None);
     }
 
     #[test]
