@@ -114,10 +114,15 @@ impl<A: Args> FlagFile<A> {
     fn matches(&self, line: &ArgMatches) -> Result<ArgMatches, CliError> {
         let command = command::<A>();
         let given = |arg: &Arg| {
-            matches!(
-                line.value_source(arg.get_id().as_str()),
-                Some(ValueSource::CommandLine | ValueSource::EnvVariable)
-            )
+            let id = arg.get_id().as_str();
+            match line.value_source(id) {
+                Some(ValueSource::CommandLine) => true,
+                // An empty variable means that there is none.
+                Some(ValueSource::EnvVariable) => {
+                    line.get_raw(id).into_iter().flatten().any(|value| !value.is_empty())
+                }
+                _ => false,
+            }
         };
         let mut argv = vec![OsString::from("destage")];
         argv.extend(self.argv(|name| find(&command, name).is_ok_and(|arg| !given(arg))));

@@ -143,6 +143,33 @@ fn what_would_refuse_a_start_is_found_with_its_exit_code() {
 }
 
 #[test]
+fn an_empty_variable_hides_no_key_of_the_file() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let check = |path: &Path, name: &str| {
+        let mut command = Command::new(binary());
+        command.args(["check", "--config"]).arg(path).env_remove("DESTAGE_PASSWORD").env(name, "");
+        said(&command.output().expect("the binary starts"))
+    };
+    let path = settings(&scratch, &database.url(), "");
+    let found = check(&path, "DESTAGE_ORIGIN");
+    assert!(
+        found.contains("origin: sqlite:") && found.contains("a start would succeed"),
+        "{found}"
+    );
+    // Without the password others would be let in, and without the servers there would be nobody to copy to.
+    let let_in = std::fs::read_to_string(&path).expect("it is there");
+    let let_in = let_in.replace("no-auth = true", "password = \"secret\"");
+    std::fs::write(&path, let_in).expect("the file can be written");
+    let found = check(&path, "DESTAGE_PASSWORD");
+    assert!(found.contains("a start would succeed"), "{found}");
+    let more = "replicas = \"redis://127.0.0.1:1\"\ncopies = 1\n";
+    let path = settings(&scratch, &database.url(), more);
+    let found = check(&path, "DESTAGE_REPLICAS");
+    assert!(!found.contains("there are none"), "{found}");
+}
+
+#[test]
 fn volumes_are_checked_as_well() {
     let scratch = Scratch::new();
     let disk = scratch.join("disk.img");
