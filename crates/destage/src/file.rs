@@ -6,7 +6,7 @@
 use crate::error::CliError;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::marker::PhantomData;
 use std::path::Path;
@@ -111,6 +111,17 @@ impl<A: Args> FlagFile<A> {
         Ok(texts::<A>(&matches))
     }
 
+    /// The names of the flags that the command line or the file gives, and not the environment or a default.
+    pub(crate) fn given(&self, line: &ArgMatches) -> Result<BTreeSet<String>, CliError> {
+        let matches = self.matches(line)?;
+        let command = command::<A>();
+        let is_given = |arg: &&Arg| {
+            matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+        };
+        let given = command.get_arguments().filter(is_given).filter_map(Arg::get_long);
+        Ok(given.map(str::to_owned).collect())
+    }
+
     fn matches(&self, line: &ArgMatches) -> Result<ArgMatches, CliError> {
         let command = command::<A>();
         let given = |arg: &Arg| {
@@ -172,6 +183,11 @@ fn texts<A: Args>(matches: &ArgMatches) -> BTreeMap<String, String> {
 /// The flags of a subcommand without the rest of the command line.
 pub(crate) fn command<A: Args>() -> Command {
     A::augment_args(Command::new("destage").disable_help_flag(true))
+}
+
+/// The names of these flags.
+pub(crate) fn names<A: Args>() -> BTreeSet<String> {
+    command::<A>().get_arguments().filter_map(Arg::get_long).map(str::to_owned).collect()
 }
 
 fn find<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, String> {

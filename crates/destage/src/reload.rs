@@ -5,7 +5,8 @@ use destage_runtime::reload::{Apply, Reread};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Keys by their place (a section such as `volume.a`, or nothing), then by their names: the text in force.
+/// Keys by their place, then by their names: the text in force. A place is a section such as `volume.a`, `volume.` for the
+/// volume outside of all sections, or nothing.
 pub(crate) type Texts = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The keys that a running server takes, by the command `policy`.
@@ -59,18 +60,23 @@ fn take_over(known: &Texts, found: Texts, apply: Apply<'_>) -> Texts {
         let (before, after) =
             (known.get(place).unwrap_or(&nothing), found.get(place).unwrap_or(&nothing));
         let names = before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
+        let volume = place.strip_prefix("volume.");
+        let shown = place.trim_end_matches('.');
         let mut args = Vec::new();
         for name in names.filter(|name| before.get(*name) != after.get(*name)) {
             match after.get(name).and_then(|text| live(name, text)) {
                 Some(arg) => args.push(arg),
-                None if place.is_empty() => waits.push(name.clone()),
+                None if matches!(volume, None | Some("")) => waits.push(name.clone()),
                 None => waits.push(format!("[{place}] {name}")),
             }
         }
         if args.is_empty() {
             continue;
         }
-        let volume = place.strip_prefix("volume.").map(|name| format!("volume={name}"));
+        if volume.is_some() {
+            join_order(&mut args, after);
+        }
+        let volume = volume.map(|name| format!("volume={name}"));
         let words: Vec<String> = volume.into_iter().chain(args.iter().cloned()).collect();
         match apply(&words) {
             Ok(()) => {
@@ -82,10 +88,10 @@ fn take_over(known: &Texts, found: Texts, apply: Apply<'_>) -> Texts {
                         .filter(|(name, _)| LIVE.contains(&&***name))
                         .map(|(n, t)| (n.clone(), t.clone())),
                 );
-                tracing::info!(place = place.as_str(), changes = args.join(" "), "SIGHUP: changed");
+                tracing::info!(place = shown, changes = args.join(" "), "SIGHUP: changed");
             }
             Err(error) => {
-                tracing::error!(place = place.as_str(), changes = args.join(" "), %error, "SIGHUP: refused")
+                tracing::error!(place = shown, changes = args.join(" "), %error, "SIGHUP: refused")
             }
         }
     }
@@ -97,6 +103,18 @@ fn take_over(known: &Texts, found: Texts, apply: Apply<'_>) -> Texts {
     }
     tracing::info!(changed, need_restart = waits.len(), "SIGHUP: the settings were read again");
     now
+}
+
+/// A volume is asked for its policy and its order together: an order by itself asks for the ordered policy, and that
+/// policy by itself for the order `epoch`.
+fn join_order(args: &mut Vec<String>, after: &BTreeMap<String, String>) {
+    let is_either = |arg: &String| arg.starts_with("policy=") || arg.starts_with("order=");
+    let before = args.len();
+    args.retain(|arg| !is_either(arg));
+    let Some(policy) = after.get("policy").filter(|_| args.len() < before) else { return };
+    let order = after.get("order").filter(|_| policy == "ordered");
+    let both = [("policy", Some(policy)), ("order", order)];
+    args.splice(0..0, both.into_iter().filter_map(|(name, text)| live(name, text?)));
 }
 
 /// The argument of `policy` that sets a key, if a running server takes it.
@@ -151,6 +169,29 @@ mod tests {
         assert_eq!(asked, ["when=adaptive", "volume=v read-priority=on"]);
         assert_eq!(now[""]["listen"], "a");
         assert_eq!(taken(&now, &found, false).1, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_outside_of_all_sections_changes_no_other_volume() {
+        let known = texts(&[("volume.", "staleness", "30s"), ("volume.a", "staleness", "30s")]);
+        let found = texts(&[("volume.", "staleness", "5s"), ("volume.a", "staleness", "30s")]);
+        assert_eq!(taken(&known, &found, false).1, ["volume= staleness=5s"]);
+    }
+
+    #[test]
+    fn a_volume_is_asked_for_its_policy_and_its_order_together() {
+        let of = |policy: &str, order: &str| {
+            texts(&[("volume.a", "policy", policy), ("volume.a", "order", order)])
+        };
+        for (known, found, asked) in [
+            (("journaled", "epoch"), ("ordered", "strict"), "policy=ordered order=strict"),
+            (("journaled", "strict"), ("ordered", "strict"), "policy=ordered order=strict"),
+            (("ordered", "epoch"), ("ordered", "strict"), "policy=ordered order=strict"),
+            (("journaled", "epoch"), ("journaled", "strict"), "policy=journaled"),
+        ] {
+            let (_, all) = taken(&of(known.0, known.1), &of(found.0, found.1), false);
+            assert_eq!(all, [format!("volume=a {asked}")]);
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) fn sample(front_end: FrontEnd) -> String {
         FrontEnd::Block => {
             let head = "# Settings of 'destage block serve --config FILE'. Each key is a flag without its dashes; flags and the\n\
                         # environment override the file. What is commented out stands at its default, or shows an example.\n";
-            let of_volumes = names::<VolumeArgs>();
+            let of_volumes = file::names::<VolumeArgs>();
             format!(
                 "{head}{}\n{BLOCK_SECTION}{}",
                 keys::<BlockServeArgs>(&of_volumes, ""),
@@ -57,10 +57,6 @@ fn args<A: Args>() -> Vec<Arg> {
     let command = file::command::<A>();
     let args = command.get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_id() != "config");
     args.filter(|arg| arg.get_long().is_some()).cloned().collect()
-}
-
-fn names<A: Args>() -> BTreeSet<String> {
-    args::<A>().iter().filter_map(Arg::get_long).map(str::to_owned).collect()
 }
 
 fn keys<A: Args>(without: &BTreeSet<String>, indent: &str) -> String {
@@ -158,6 +154,10 @@ mod tests {
             _ => line.to_owned(),
         };
         text.lines().map(taken).collect::<Vec<_>>().join("\n")
+    }
+
+    fn names<A: Args>() -> BTreeSet<String> {
+        args::<A>().iter().filter_map(Arg::get_long).map(str::to_owned).collect()
     }
 
     fn keys_of(table: &toml::Table) -> BTreeSet<String> {

@@ -129,6 +129,26 @@ fn volumes_are_asked_for_by_name_and_take_over_what_can_change() {
 }
 
 #[test]
+fn what_is_said_of_no_volume_stops_the_start() {
+    let scratch = Scratch::new();
+    let mut volumes = Volumes::start(&scratch, &["database", "log"]);
+    let path = volumes.settings.display().to_string();
+    let (is_good, said) = ask(&["block", "serve", "--config", &path, "--read-only"]);
+    assert!(
+        !is_good && said.contains("read-only: ") && said.contains("[volume.database]"),
+        "{said}"
+    );
+    // A server that runs goes on as it is.
+    let text = std::fs::read_to_string(&path).expect("the file is there");
+    std::fs::write(&path, format!("staleness = \"5s\"\n{text}")).expect("it is written");
+    volumes.signal(Signal::HUP);
+    eventually("it says so", PATIENCE, || volumes.log().contains("stay as they are"));
+    let (is_good, said) = ask(&["block", "policy", "--admin", &volumes.admin]);
+    assert!(is_good && said.matches("D=30s").count() == 2, "{said}");
+    assert!(volumes.is_running());
+}
+
+#[test]
 fn completions_are_scripts_that_their_shell_reads() {
     let scratch = Scratch::new();
     let script = scratch.join("completions.bash");
