@@ -5,6 +5,7 @@ use crate::draining;
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use crate::save::SaveArgs;
+use crate::serve;
 
 /// Flags of `policy`.
 #[derive(Debug, clap::Args)]
@@ -75,9 +76,9 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<(), CliError> {
 
 /// Shows or changes the policy.
 pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
-    let save = args.save.prepare(&args.changes)?;
+    let save = args.save.prepare(&args.changes, serve::check_text, || Ok(Vec::new()))?;
     show(&args.admin.command("policy", &args.changes)?)?;
-    save.map_or(Ok(()), |save| save.write(Vec::new()))
+    save.map_or(Ok(()), |save| save.write())
 }
 
 /// Drops cached copies.

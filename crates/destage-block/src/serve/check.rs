@@ -33,6 +33,14 @@ pub fn check(settings: &Settings) -> Findings {
     findings
 }
 
+/// Looks whether the volumes fit together, by what their settings say and nothing else.
+///
+/// # Errors
+/// Any start would refuse them.
+pub fn check_together(settings: &Settings) -> Result<(), ServeError> {
+    groups::checked(settings).map(drop)
+}
+
 fn check_volume(findings: &mut Findings, settings: &VolumeSettings) {
     let place = if settings.name.is_empty() {
         String::new()

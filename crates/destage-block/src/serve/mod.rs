@@ -35,7 +35,7 @@ use destage_runtime::watch::Guard;
 use destage_runtime::{descriptors, flusher, memory};
 use server::{Server, Surroundings};
 
-pub use check::check;
+pub use check::{check, check_together};
 pub use destage_runtime::ServeError;
 pub use metrics::EXPORTS;
 

@@ -363,6 +363,8 @@ impl VolumeArgs {
     fn into_settings(self, name: String) -> Result<VolumeSettings, CliError> {
         let place = if name.is_empty() { String::new() } else { format!("[volume.{name}]: ") };
         let usage = |message: String| CliError::usage(format!("{place}{message}"));
+        // First, since it is wrong whatever a command line adds to a settings file.
+        let policy = self.policy().map_err(usage)?;
         let Some(origin) = self.origin.clone() else {
             return Err(usage(
                 "--origin is missing: file:/path, /dev/... or nbd://host/export".into(),
@@ -373,7 +375,6 @@ impl VolumeArgs {
                 "--cache is missing: a file on a fast disk, such as /ssd/cache.img".into(),
             ));
         };
-        let policy = self.policy().map_err(usage)?;
         let auto = self.auto.options(None);
         if auto.goal.is_some() && self.group.is_some() {
             return Err(usage(AUTO_IN_GROUP.into()));

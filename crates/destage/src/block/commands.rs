@@ -5,6 +5,7 @@ use crate::commands::show;
 use crate::draining;
 use crate::error::CliError;
 use crate::save::SaveArgs;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Which volumes of which server.
@@ -72,6 +73,14 @@ impl VolumesArgs {
         show(&self.admin.command_within(limit, command, &self.with_names(more))?)
     }
 
+    /// The volumes whose policy is meant, with those of their groups; none where the server has one volume.
+    fn meant(&self) -> Result<Vec<String>, CliError> {
+        match self.admin.command("policy", &self.with_names(&[]))? {
+            Value::Object(by_name) => Ok(by_name.into_iter().map(|(name, _)| name).collect()),
+            _ => Ok(self.volume.clone()),
+        }
+    }
+
     /// The arguments behind the volumes' names.
     fn with_names(&self, more: &[String]) -> Vec<String> {
         let named = self.volume.iter().map(|name| format!("volume={name}"));
@@ -94,9 +103,10 @@ pub(crate) fn waiting(command: &str, args: &WaitingArgs) -> Result<(), CliError>
 
 /// Shows or changes the policy.
 pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
-    let save = args.save.prepare(&args.changes)?;
+    let meant = || args.volumes.meant();
+    let save = args.save.prepare(&args.changes, super::check_text, meant)?;
     args.volumes.send("policy", &args.changes)?;
-    save.map_or(Ok(()), |save| save.write(args.volumes.volume.clone()))
+    save.map_or(Ok(()), |save| save.write())
 }
 
 /// Ends a group here, and waits for it if asked.

@@ -19,7 +19,8 @@ pub(crate) fn read(path: &Path) -> Result<File, CliError> {
     file::read(path, parse)
 }
 
-fn parse(text: &str) -> Result<File, String> {
+/// The same from its text.
+pub(crate) fn parse(text: &str) -> Result<File, String> {
     let (flags, sections) = FlagFile::parse(text, "volume")?;
     let volumes = sections
         .into_iter()

@@ -123,6 +123,18 @@ pub(crate) fn of_file(path: &Path) -> Result<Settings, CliError> {
     settings(block.subcommand_matches("serve").expect("the subcommand was given"))
 }
 
+/// Whether a start takes a settings file of this text, as far as that can be told without a look at what it names.
+pub(crate) fn check_text(text: &str) -> Result<(), CliError> {
+    let line = Cli::command().try_get_matches_from(["destage", "block", "serve"]);
+    let line = line.map_err(CliError::usage)?;
+    let block = line.subcommand_matches("block").expect("the subcommand was given");
+    let line = block.subcommand_matches("serve").expect("the subcommand was given");
+    let file = file::parse(text).map_err(CliError::usage)?;
+    let settings = file.merged(line)?.into_settings(file.volumes)?;
+    destage_block::serve::check_together(&settings)
+        .map_err(|error| CliError::new(error.exit_code(), error))
+}
+
 fn serve(settings: Settings, reread: Reread) -> Result<(), CliError> {
     for volume in &settings.volumes {
         let flags = volume.unsafe_flags;

@@ -126,7 +126,8 @@ pub(crate) fn read(path: &Path) -> Result<File, CliError> {
     file::read(path, parse)
 }
 
-fn parse(text: &str) -> Result<File, String> {
+/// The same from its text.
+pub(crate) fn parse(text: &str) -> Result<File, String> {
     let mut keys = file::keys(text)?;
     let mappings = mappings::take(&mut keys)?;
     let queries = queries::take(&mut keys)?;

@@ -61,6 +61,16 @@ pub(crate) fn checked(path: &Path) -> Result<Settings, CliError> {
     settings(line.subcommand_matches("serve").expect("the subcommand was given"))
 }
 
+/// Whether a start takes a settings file of this text, as far as that can be told without a look at what it names.
+pub(crate) fn check_text(text: &str) -> Result<(), CliError> {
+    let line = Cli::command().try_get_matches_from(["destage", "serve"]);
+    let line = line.map_err(CliError::usage)?;
+    let line = line.subcommand_matches("serve").expect("the subcommand was given");
+    let file = file::parse(text).map_err(CliError::usage)?;
+    let args = file.merged(line)?;
+    checks::check(&file.completes(args)?)
+}
+
 /// Says aloud, whatever the log level, what has been switched off.
 fn warn(settings: &Settings) {
     let UnsafeFlags {

@@ -129,6 +129,38 @@ fn volumes_are_asked_for_by_name_and_take_over_what_can_change() {
 }
 
 #[test]
+fn volumes_of_a_group_are_saved_together_and_the_next_start_takes_them() {
+    let scratch = Scratch::new();
+    let first = Volumes::start(&scratch, &["database", "log"]);
+    let settings = first.settings.clone();
+    let text = || std::fs::read_to_string(&settings).expect("the file is there");
+    drop(first);
+    let group = |name: &str, more: &str| {
+        let (head, rest) = (format!("[volume.{name}]\n"), format!("group = \"shop\"\n{more}"));
+        text().replace(&head, &format!("{head}{rest}"))
+    };
+    std::fs::write(&settings, group("database", "coordinator = true\n")).expect("it is written");
+    std::fs::write(&settings, group("log", "")).expect("it is written");
+    let volumes = Volumes::again(&scratch, 2, &[]);
+    let save = format!("--save={}", settings.display());
+    let policy = |change: &str| {
+        ask(&["block", "policy", "--admin", &volumes.admin, "--volume", "database", change, &save])
+    };
+    // The server's bounds are wider than those of the key.
+    let before = text();
+    let (is_good, said) = policy("bypass-sequential=32K");
+    assert!(!is_good && said.contains("stays as it is"), "{said}");
+    assert_eq!(text(), before);
+    let (is_good, said) = policy("when=interval:5s,1s");
+    assert!(is_good, "{said}");
+    assert_eq!(text().matches("interval:5s,1s").count(), 2, "{}", text());
+    drop(volumes);
+    let again = Volumes::again(&scratch, 2, &[]);
+    let (is_good, said) = ask(&["block", "policy", "--admin", &again.admin]);
+    assert!(is_good && said.matches("when=interval:5s,1s").count() == 2, "{said}");
+}
+
+#[test]
 fn what_is_said_of_no_volume_stops_the_start() {
     let scratch = Scratch::new();
     let mut volumes = Volumes::start(&scratch, &["database", "log"]);
