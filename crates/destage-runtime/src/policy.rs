@@ -263,7 +263,7 @@ pub fn on_reject_name(on_reject: OnReject) -> &'static str {
 }
 
 /// Every mode's name; where several hold, the last of them is reported.
-pub const MODES: [&str; 9] = [
+pub const MODES: [&str; 10] = [
     "normal",
     "throttled",
     "full",
@@ -272,6 +272,7 @@ pub const MODES: [&str; 9] = [
     "staleness-exceeded",
     TOO_FEW_COPIES,
     DISK_FULL,
+    CACHE_LOST,
     "stopped",
 ];
 
@@ -285,6 +286,9 @@ pub const TOO_FEW_COPIES: &str = "too-few-copies";
 /// The journal's disk is full: no write is acknowledged. The core does not know it; for it a sync takes its time.
 pub const DISK_FULL: &str = "disk-full";
 
+/// The cache of a volume is lost: no write is acknowledged. The core does not know it.
+pub const CACHE_LOST: &str = "cache-lost";
+
 /// The mode's name in reports and metrics.
 pub fn mode_name(mode: Mode) -> &'static str {
     match mode {
@@ -293,7 +297,7 @@ pub fn mode_name(mode: Mode) -> &'static str {
         Mode::Full => MODES[2],
         Mode::Fallback => MODES[3],
         Mode::StalenessExceeded => MODES[5],
-        Mode::Stopped => MODES[8],
+        Mode::Stopped => MODES[9],
     }
 }
 

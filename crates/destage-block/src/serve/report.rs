@@ -4,7 +4,7 @@ use super::Served;
 use super::requests::Kind;
 use crate::block::BLOCK;
 use crate::engine::{VolumeMode, VolumeStatus};
-use destage_core::{Order, Policy, StopReason, Time};
+use destage_core::{Mode, Order, Policy, StopReason, Time};
 use destage_engine::{Drive, WritePolicy};
 use destage_runtime::policy;
 use destage_runtime::status::{Report, VolumeReport};
@@ -56,8 +56,8 @@ fn mode_name(mode: VolumeMode) -> &'static str {
         VolumeMode::Serving(mode) => policy::mode_name(mode),
         VolumeMode::Frozen => "frozen",
         VolumeMode::ChangingPolicy => "changing-policy",
-        VolumeMode::Stopped(_) => policy::mode_name(destage_core::Mode::Stopped),
-        VolumeMode::CacheLost => "cache-lost",
+        VolumeMode::Stopped(_) => policy::mode_name(Mode::Stopped),
+        VolumeMode::CacheLost => policy::CACHE_LOST,
         VolumeMode::Closing => "closing",
     }
 }
@@ -150,8 +150,22 @@ pub(super) struct Counted {
     pub(super) client_bytes: usize,
 }
 
-/// Everything. Counters are those of all volumes together; the other common fields are those of the volume whose origin is
-/// furthest behind.
+/// The mode of a volume that acknowledges no write although nobody has asked for that.
+fn silent(served: &Served) -> Option<&'static str> {
+    let status = served.volume.status();
+    match status.mode {
+        VolumeMode::Stopped(_) => Some(policy::mode_name(Mode::Stopped)),
+        VolumeMode::CacheLost if !served.volume.policy().waits_for_origin() => {
+            Some(policy::CACHE_LOST)
+        }
+        _ => Some(status.core.mode)
+            .filter(|&mode| mode == Mode::StalenessExceeded)
+            .map(policy::mode_name),
+    }
+}
+
+/// Everything. Counters are those of all volumes together, and the mode is that of any volume that acknowledges no write;
+/// the other common fields are those of the volume whose origin is furthest behind.
 pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Report {
     let behind = volumes.iter_mut().max_by_key(|served| served.volume.status().core.staleness);
     let mut report = behind.map_or_else(Report::default, of_one);
@@ -170,8 +184,9 @@ pub(super) fn report(volumes: &mut [Served], counted: Counted, now: Time) -> Rep
             all.add(&one);
             all
         });
-    if let Some(stopped) = report.volumes.iter().find(|volume| volume.mode == "stopped") {
-        report.mode.clone_from(&stopped.mode);
+    let rank = |mode: &&str| policy::MODES.iter().position(|known| known == mode);
+    if let Some(worst) = volumes.iter().filter_map(silent).max_by_key(rank) {
+        report.mode = worst.into();
     }
     for served in volumes.iter() {
         report.warnings.extend(tampered(served));

@@ -98,7 +98,9 @@ const MEANING = {
   "staleness-exceeded": "the oldest undecided write is older than D: no write is acknowledged",
   "copies-fallback": "too few servers of the log take writes: they go through",
   "too-few-copies": "too few servers of the log can be used: writes wait or fail",
-  "disk-full": "the journal's disk is full: no write is acknowledged", "stopped": "fenced by another owner, or the journal failed",
+  "disk-full": "the journal's disk is full: no write is acknowledged",
+  "cache-lost": "the cache of a volume is lost: it acknowledges no write",
+  "stopped": "fenced by another owner, or the journal failed",
 };
 
 // ---- What latencies there are ---------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ impl Report {
     /// Whether clients are served as the policy says.
     ///
     /// # Errors
-    /// Why they are not: stopped, the staleness bound is exceeded, the journal's disk is full, or too few servers of the log on
-    /// other servers answer.
+    /// Why they are not: stopped, the staleness bound is exceeded, the journal's disk is full, the cache of a volume is
+    /// lost, or too few servers of the log on other servers answer.
     pub fn ready(&self) -> Result<(), &'static str> {
         match self.mode.as_str() {
             "standby" => Err("a standby: another server owns the log"),
@@ -17,6 +17,7 @@ impl Report {
                 Err("the staleness bound D is exceeded: no write is acknowledged")
             }
             policy::DISK_FULL => Err("the journal's disk is full: no write is acknowledged"),
+            policy::CACHE_LOST => Err("the cache of a volume is lost: it acknowledges no write"),
             policy::TOO_FEW_COPIES => {
                 Err("too few servers of the log can be used: no write is acknowledged")
             }

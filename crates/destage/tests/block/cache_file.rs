@@ -68,8 +68,12 @@ fn a_cache_that_is_cut_under_its_server_is_told_and_sent_to_the_origin() {
         setup.everything_arrives(&server);
         client.write(0, &stamped(9_999), false).expect_err("a write that nothing would keep");
         client.flush().expect_err("a flush that nothing would keep");
-        let warned = server.status()["warnings"].to_string();
+        let status = server.status();
+        let warned = status["warnings"].to_string();
         assert!(warned.contains("was cut from"), "{policy}: {warned}");
+        assert_eq!(status["mode"], "cache-lost", "{policy}");
+        let ready = || server.try_ask(&["status", "--ready"]).status.code();
+        assert_eq!(ready(), Some(20), "{policy}");
         let mut block = vec![0; BLOCK];
         client.read(0, &mut block).expect("reads go on");
         assert_eq!(block, stamped(1), "{policy}");
@@ -78,6 +82,7 @@ fn a_cache_that_is_cut_under_its_server_is_told_and_sent_to_the_origin() {
         // What needs no cache goes on.
         server.ask(&["policy", "write-through"]);
         eventually("writes go through", PATIENCE, || client.write(0, &stamped(7), true).is_ok());
+        assert_eq!(ready(), Some(0), "{policy}");
         assert!(holds(&setup.image, 0, 7));
         client.read(0, &mut block).expect("a read");
         assert_eq!(block, stamped(7), "{policy}");

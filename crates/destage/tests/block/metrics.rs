@@ -1,8 +1,8 @@
 //! What a volume tells of itself: the policy as it was given, measured latencies, and every metric that the manual names.
 
-use crate::harness::Scratch;
+use crate::harness::{PATIENCE, Scratch, eventually};
 use crate::history::stamped;
-use crate::server::{Launch, Server, image};
+use crate::server::{Launch, Server, connect, image};
 use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
@@ -194,6 +194,43 @@ fn the_policy_is_told_as_it_was_given() {
         server.ask(&["policy", &format!("staleness={staleness}")]);
         assert_eq!(server.status()["policy"]["commit"], "flush");
     }
+}
+
+#[test]
+fn a_server_is_not_ready_while_one_of_its_volumes_acknowledges_no_write() {
+    let scratch = Scratch::new();
+    let other = image(&scratch.folder("other"), MIB);
+    let file = scratch.join("destage.toml");
+    let section = format!(
+        "[volume.other]\norigin = '{}'\ncache = '{}'\ncache-size = '64M'\nstaleness = '1s'\n",
+        other.display(),
+        scratch.join("other.cache").display()
+    );
+    std::fs::write(&file, section).expect("a settings file");
+    let config = file.display().to_string();
+    let server = launch(&scratch).with(&["-D", "1h", "--config", &config]).start();
+    server.ask(&["pause"]);
+    let ready = || server.try_ask(&["status", "--ready"]).status.code();
+    // The one that is further behind is far from its bound.
+    server.client().write(0, &stamped(1), true).expect("a write");
+    assert_eq!(ready(), Some(0));
+    let client = connect(&server.uri.replace(":///?", ":///other?"));
+    client.write(0, &stamped(2), true).expect("a write");
+    eventually("the other one reaches its bound", PATIENCE, || {
+        server.status()["volumes"][1]["mode"] == "staleness-exceeded"
+    });
+    let status = server.status();
+    assert_eq!(
+        (&status["mode"], &status["volumes"][0]["mode"]),
+        (&"staleness-exceeded".into(), &"normal".into())
+    );
+    assert_eq!(ready(), Some(20));
+    let page = Page::of(&server);
+    assert_eq!(page.value("destage_ready", &[]), 0.0);
+    assert_eq!(page.value("destage_mode", &["mode=\"staleness-exceeded\""]), 1.0);
+    server.ask(&["resume"]);
+    server.ask(&["drain"]);
+    assert_eq!(ready(), Some(0));
 }
 
 #[test]
