@@ -93,6 +93,14 @@ impl RestoreArgs {
                 self.to.display()
             ))
         })?;
+        // What was kept is deleted next.
+        make_durable(&self.to).map_err(|error| {
+            CliError::usage(format!(
+                "copied to {}, but a crash may still lose that: {error}; the conflict is still there: 'drop' it once the copy is \
+                 durable",
+                self.to.display()
+            ))
+        })?;
         ask(&self.mounted, "drop", &self.conflict)?;
         let others = if parts(&about) {
             let ranges = &about["ranges"];
@@ -152,6 +160,24 @@ fn set(about: &Value, to: &Path) -> std::io::Result<()> {
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes().chunks(2);
     digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok()).collect()
+}
+
+/// Has a copy survive a crash, with all that is in it and with its name.
+fn make_durable(to: &Path) -> std::io::Result<()> {
+    sync(to)?;
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    fs::File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+fn sync(path: &Path) -> std::io::Result<()> {
+    let kind = path.symlink_metadata()?.file_type();
+    if kind.is_dir() {
+        for entry in fs::read_dir(path)? {
+            sync(&entry?.path())?;
+        }
+    }
+    // Links and special files are all in their folder.
+    if kind.is_dir() || kind.is_file() { fs::File::open(path)?.sync_all() } else { Ok(()) }
 }
 
 /// A file or a folder with all that is in it, and all that is known of these.

@@ -1,12 +1,13 @@
 //! What a mount is asked on the command line, and what it refuses.
 
-use crate::harness::{PATIENCE, Scratch, eventually, seconds};
+use crate::harness::{PATIENCE, Scratch, eventually, output, seconds};
 use crate::mounted::{Launch, Mounted, Unmounting, destage};
 use crate::origin::{Kind, Origin};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::Output;
+use std::path::PathBuf;
+use std::process::{Command, Output};
 
 fn local(scratch: &Scratch) -> Origin {
     Origin::new(Kind::Local, scratch).expect("a local folder is there for every test")
@@ -106,6 +107,17 @@ fn what_cannot_be_an_origin_is_refused_before_anything_is_begun() {
     assert!(said(&output).contains("lies in the origin"), "{}", said(&output));
 }
 
+/// A library with which no program makes anything durable.
+fn syncs_fail(scratch: &Scratch) -> PathBuf {
+    let (source, library) = (scratch.join("syncs.c"), scratch.join("syncs.so"));
+    let text = "#include <errno.h>\nint fsync(int file) { errno = EIO; return -1; }\n";
+    fs::write(&source, text).expect("the file can be written");
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    output(&mut compile);
+    library
+}
+
 #[test]
 fn a_conflict_is_kept_listed_restored_and_forgotten() {
     let scratch = Scratch::new();
@@ -127,6 +139,14 @@ fn a_conflict_is_kept_listed_restored_and_forgotten() {
     let conflict = list.split_whitespace().next().expect("one is listed").to_owned();
     let status = done(&mounted, &["status"]);
     assert!(status.contains("conflict"), "{status}");
+
+    // What was kept stays until the copy is durable.
+    let lost = scratch.join("lost").display().to_string();
+    let mut failing = destage();
+    failing.args(["mount", "conflicts", "restore", &conflict, &lost]).arg(mounted.folder());
+    let failed = failing.env("LD_PRELOAD", syncs_fail(&scratch)).output().expect("it starts");
+    assert!(!failed.status.success() && said(&failed).contains("a crash may"), "{}", said(&failed));
+    assert!(conflicts(&mounted, &["list"]).contains(&conflict), "it is forgotten");
 
     let ours = mounted.folder().join("ours");
     conflicts(&mounted, &["restore", &conflict, &ours.display().to_string()]);
