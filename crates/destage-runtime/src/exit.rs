@@ -24,7 +24,7 @@ pub const SERVER_UNREACHABLE: u8 = 16;
 pub const TRACE_UNUSABLE: u8 = 17;
 /// Cached copies are damaged; nothing is lost.
 pub const SLOTS_DAMAGED: u8 = 18;
-/// A running server was asked for something that took longer than `--timeout`.
+/// What was asked for takes longer than `--timeout`.
 pub const TIMED_OUT: u8 = 19;
 /// A running server was asked for something, refused it or failed at it.
 pub const REFUSED: u8 = 20;

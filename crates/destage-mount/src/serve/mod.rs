@@ -21,6 +21,7 @@ use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
 use destage_runtime::fuse;
 use destage_runtime::shell::{EndRequest, Shell};
+use destage_runtime::shutdown::{self, Request};
 use destage_runtime::sockets::Reserved;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,9 +113,12 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
 /// As [`run`].
 pub fn replay(settings: Settings) -> Result<u64, ServeError> {
     let clock = Clock::new();
-    let mut shell = Shell::<Event>::new(clock.clone())?;
-    let started = start::start(&settings, &clock, shell.outbox().clone())?;
-    shell.watch_signals()?;
+    let shell = Shell::<Event>::new(clock.clone())?;
+    let outbox = shell.outbox().clone();
+    let started = start::start(&settings, &clock, outbox.clone())?;
+    // The first one ends it: the next replay goes on.
+    let end = move |_| outbox.send(EndRequest::Shutdown(Request::Now).into());
+    let _signals = shutdown::watch(end).map_err(|error| ServeError::internal(&error))?;
     let live = started.live.clone();
     server::Server::new(settings, shell, None, started).replay()?;
     Ok(live.with(|front, _| front.counted.conflicts))

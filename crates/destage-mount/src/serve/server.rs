@@ -14,7 +14,7 @@ use mio::Events;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long tokens are given back at the end.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
@@ -88,9 +88,17 @@ impl Server {
 
     /// Destages what there is.
     pub(super) fn replay(mut self) -> Result<(), ServeError> {
+        let (begun, limit) = (Instant::now(), self.settings.drain_timeout.as_nanos());
         self.end();
         self.serve()?;
-        self.finish()
+        self.finish().map_err(|error| {
+            // Rather than a signal has ended it.
+            let is_late = begun.elapsed() >= Duration::from_nanos(limit);
+            if error.exit_code() == exit::DIRTY_REMAINS && is_late {
+                return ServeError::new(exit::TIMED_OUT, format!("the time is over: {error}"));
+            }
+            error
+        })
     }
 
     fn serve(&mut self) -> Result<(), ServeError> {

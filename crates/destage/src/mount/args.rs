@@ -272,11 +272,12 @@ impl ServeArgs {
         })
     }
 
-    /// For a journal that is brought to its origin and not mounted.
+    /// For a journal that is brought to its origin and not mounted, within this time.
     pub(crate) fn to_replay(
         origin: PathBuf,
         journal: PathBuf,
         tokens: TokenArgs,
+        limit: Interval,
     ) -> Result<Settings, CliError> {
         let mountpoint = journal.clone().into_os_string();
         let argv = [
@@ -289,7 +290,7 @@ impl ServeArgs {
         let matches = crate::file::command::<Self>().try_get_matches_from(argv);
         let args =
             matches.and_then(|matches| <Self as clap::FromArgMatches>::from_arg_matches(&matches));
-        Self { tokens, ..args.map_err(CliError::usage)? }.into_settings()
+        Self { tokens, drain_timeout: limit, ..args.map_err(CliError::usage)? }.into_settings()
     }
 
     fn policy(&self) -> Result<Policy, String> {

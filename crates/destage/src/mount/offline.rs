@@ -3,6 +3,7 @@
 use super::args::{ServeArgs, TokenArgs};
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
+use destage_runtime::units::Interval;
 use std::path::PathBuf;
 
 /// Flags of `check`.
@@ -30,6 +31,11 @@ pub(crate) struct ReplayArgs {
 
     #[command(flatten)]
     tokens: TokenArgs,
+
+    /// How long to destage, such as 30s or 5m; exit code 19 when it is over, and the rest stays in the journal. Without it
+    /// for as long as the origin needs.
+    #[arg(long, default_value = "none", hide_default_value = true, value_name = "TIME")]
+    timeout: Interval,
 }
 
 impl CheckArgs {
@@ -45,7 +51,7 @@ impl CheckArgs {
 
 impl ReplayArgs {
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let settings = ServeArgs::to_replay(self.origin, self.journal, self.tokens)?;
+        let settings = ServeArgs::to_replay(self.origin, self.journal, self.tokens, self.timeout)?;
         let conflicts = destage_mount::serve::replay(settings)
             .map_err(|error| CliError::new(error.exit_code(), error))?;
         print(&format!("replayed: the origin has everything; {conflicts} conflicts were kept\n"))

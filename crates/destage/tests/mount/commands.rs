@@ -178,6 +178,9 @@ fn a_conflict_is_kept_listed_restored_and_forgotten() {
     mounted.stop();
 }
 
+/// Files of a journal that is replayed.
+const MANY: usize = 300;
+
 #[test]
 fn a_journal_is_checked_and_replayed_without_a_mount() {
     let scratch = Scratch::new();
@@ -187,11 +190,16 @@ fn a_journal_is_checked_and_replayed_without_a_mount() {
     let mounted = launch.start();
     fs::create_dir(mounted.folder().join("d")).expect("the mount takes it");
     fs::write(mounted.folder().join("d/file"), "content").expect("the mount takes it");
+    // More than can be at the origin in no time.
+    for number in 0..MANY {
+        let path = mounted.folder().join(format!("d/{number}"));
+        fs::write(path, "content").expect("the mount takes it");
+    }
     done(&mounted, &["sync"]);
     mounted.kill();
     let ask = |command: &str, with_origin: bool| {
         let mut process = destage();
-        process.args(["mount", command]);
+        process.arg("mount").args(command.split(' '));
         if with_origin {
             process.arg(origin.folder());
         }
@@ -209,8 +217,12 @@ fn a_journal_is_checked_and_replayed_without_a_mount() {
     let checked = ask("check", false);
     assert!(checked.status.success(), "{}", said(&checked));
     assert!(journal() == before, "a check changes the journal");
-    assert!(said(&checked).contains("2 changes of names"), "{}", said(&checked));
+    let changes = format!("{} changes of names", MANY + 2);
+    assert!(said(&checked).contains(&changes), "{}", said(&checked));
     assert!(!origin.folder().join("d").exists(), "a check changes nothing");
+    let late = ask("replay --timeout 0", true);
+    assert_eq!(late.status.code(), Some(19), "{}", said(&late));
+    assert!(said(&late).contains("they are in the journal"), "{}", said(&late));
     for _ in 0..2 {
         let replayed = ask("replay", true);
         assert!(replayed.status.success(), "{}", said(&replayed));
