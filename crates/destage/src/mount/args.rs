@@ -25,7 +25,7 @@ pub(crate) struct ServeArgs {
     mountpoint: Option<PathBuf>,
 
     /// The journal's folder, on a disk of this host; made if it is absent. One for each mount.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, requires = "origin", value_name = "DIR")]
     journal: Option<PathBuf>,
 
     /// Bytes of the journal: what is written waits here for the origin. 64M to 1T.

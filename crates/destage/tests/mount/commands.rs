@@ -105,6 +105,13 @@ fn what_cannot_be_an_origin_is_refused_before_anything_is_begun() {
         .expect("the binary starts");
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("lies in the origin"), "{}", said(&output));
+    // Whoever names a journal does not want the example.
+    let mut without = destage();
+    without.args(["mount", "--journal"]).arg(launch.journal()).current_dir(scratch.join(""));
+    let output = without.output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("<ORIGIN>"), "{}", said(&output));
+    assert!(!scratch.join("destage-mount-example").exists(), "the example was made");
 }
 
 /// A library with which no program makes anything durable.
