@@ -50,7 +50,7 @@ impl VolumesControl {
         question: impl FnOnce(&mut View<'_>) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
         ask(|answer| {
-            let work = Box::new(move |view: &mut View<'_>| answer.give(question(view)));
+            let work = Box::new(move |view: &mut View<'_>| answer.give(|| question(view)));
             self.outbox.send(Event::Control(work));
         })
     }

@@ -31,7 +31,7 @@ impl EngineControl {
         question: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
         ask(|answer| {
-            let work = Box::new(move |engine: &mut Engine| answer.give(question(engine)));
+            let work = Box::new(move |engine: &mut Engine| answer.give(|| question(engine)));
             self.outbox.send(Event::Control(work));
         })
     }

@@ -1,34 +1,58 @@
 //! How the threads of the admin port ask the server's thread.
 
 use super::{Caller, ControlError};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-/// How long the server may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long the server may take to turn to a question.
+const BEGIN_MAX: Duration = Duration::from_secs(5);
 /// How often what takes as long as the origin needs is looked at, and whether someone waits for it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Where an answer is to go.
 #[derive(Debug)]
-pub struct Answer<T>(SyncSender<T>);
+pub struct Answer<T> {
+    to: SyncSender<T>,
+    /// The server has begun, or whoever asked has given up: what comes first counts.
+    is_settled: Arc<AtomicBool>,
+}
 
 impl<T> Answer<T> {
-    /// Answers.
-    pub fn give(self, answer: T) {
-        // Whoever asked may have stopped waiting.
-        let _ = self.0.send(answer);
+    /// Answers with what the work comes to. It is not done if whoever asked has given up.
+    pub fn give(self, work: impl FnOnce() -> T) {
+        if self.is_settled.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // Whoever asked may have ended.
+        let _ = self.to.send(work());
     }
 }
 
 /// Has `question` carried to the server's thread with the place for its answer, and waits for that.
 ///
 /// # Errors
-/// The server does not answer, or has ended.
+/// The server has ended, or is too busy: what was asked is not done then, and will not be.
 pub fn ask<T>(question: impl FnOnce(Answer<T>)) -> Result<T, ControlError> {
-    let (answer, answered) = mpsc::sync_channel(1);
-    question(Answer(answer));
-    answered.recv_timeout(ANSWER_MAX).map_err(|_| ControlError::no_answer())
+    ask_within(BEGIN_MAX, question)
+}
+
+fn ask_within<T>(limit: Duration, question: impl FnOnce(Answer<T>)) -> Result<T, ControlError> {
+    let (to, answered) = mpsc::sync_channel(1);
+    let is_settled = Arc::new(AtomicBool::new(false));
+    question(Answer { to, is_settled: is_settled.clone() });
+    let answer = match answered.recv_timeout(limit) {
+        Ok(answer) => Some(answer),
+        Err(RecvTimeoutError::Timeout) => late(&answered, &is_settled),
+        Err(RecvTimeoutError::Disconnected) => None,
+    };
+    answer.ok_or_else(ControlError::no_answer)
+}
+
+/// Gives up, unless the server has begun: then what comes of it is waited for.
+fn late<T>(answered: &Receiver<T>, is_settled: &AtomicBool) -> Option<T> {
+    if is_settled.swap(true, Ordering::SeqCst) { answered.recv().ok() } else { None }
 }
 
 impl ControlError {
@@ -63,8 +87,33 @@ mod tests {
 
     #[test]
     fn an_answer_reaches_who_asked_and_a_server_that_is_gone_is_told() {
-        assert_eq!(ask(|answer: Answer<u8>| answer.give(7)), Ok(7));
+        assert_eq!(ask(|answer: Answer<u8>| answer.give(|| 7)), Ok(7));
         assert_eq!(ask(|answer: Answer<u8>| drop(answer)), Err(ControlError::no_answer()));
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_done_later() {
+        let mut kept = None;
+        let given_up = ask_within(Duration::ZERO, |answer: Answer<u8>| kept = Some(answer));
+        assert_eq!(given_up, Err(ControlError::no_answer()));
+        kept.unwrap().give(|| panic!("it is done although nobody waits for it"));
+    }
+
+    #[test]
+    fn what_has_begun_is_waited_for() {
+        let (to, answered) = mpsc::sync_channel(1);
+        let is_settled = Arc::new(AtomicBool::new(false));
+        let answer = Answer { to, is_settled: is_settled.clone() };
+        let (begun, begins) = mpsc::channel();
+        let server = std::thread::spawn(move || {
+            answer.give(|| {
+                begun.send(()).unwrap();
+                7
+            });
+        });
+        begins.recv().unwrap();
+        assert_eq!(late(&answered, &is_settled), Some(7));
+        server.join().unwrap();
     }
 
     #[test]
