@@ -30,6 +30,9 @@ pub trait Store: Sync {
     /// Puts the watermark of a domain elsewhere, as a backup that is restored does.
     fn set_watermark(&self, domain: DomainId, lsn: Lsn);
 
+    /// Has the store refuse every row that is parked from now on, or take it again.
+    fn refuse_parking(&self, is_refused: bool);
+
     /// A password with which it is opened, which no message may hold.
     fn password(&self) -> Option<&str> {
         None
@@ -81,6 +84,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("several domains move together or not at all", writes::several_domains),
     ("what does not follow the format has failed", writes::malformed),
     ("parked groups are kept in order, once", parking::kept),
+    ("a group whose parking is refused waits until it is parked", parking::refused),
     ("several domains pass a parked group by together", parking::in_several_domains),
     ("parked groups are taken back once", parking::taken_back),
     ("an outcome in doubt is found out", parking::in_doubt),

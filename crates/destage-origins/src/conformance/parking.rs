@@ -14,6 +14,21 @@ pub(super) fn kept(checked: &Checked<'_>) {
     assert_eq!(owner.writer.parked(u64::MAX).expect("they are read"), [second, fourth]);
 }
 
+pub(super) fn refused(checked: &Checked<'_>) {
+    let mut owner = checked.owner();
+    let parked = parked_group(2, Some(1));
+    checked.store.refuse_parking(true);
+    for _ in 0..2 {
+        // Anything else would have the group tried as one that can be rejected, or the owner stop.
+        let refused = owner.park(&[mark(FIRST, 0, 2)], Some(&parked));
+        assert_eq!(checked.fault(refused), Some(Fault::Denied));
+    }
+    checked.store.refuse_parking(false);
+    owner.park(&[mark(FIRST, 0, 2)], Some(&parked)).expect("it is parked");
+    assert_eq!(owner.watermark(FIRST), 2);
+    assert_eq!(owner.writer.parked(u64::MAX).expect("they are read"), [parked]);
+}
+
 pub(super) fn in_several_domains(checked: &Checked<'_>) {
     let mut owner = checked.owner();
     let marks = [mark(FIRST, 0, 3), mark(OTHER, 0, 3)];

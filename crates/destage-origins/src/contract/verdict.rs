@@ -133,6 +133,18 @@ pub fn fenced(place: &str, ours: u64, theirs: Option<u64>) -> OriginError {
     OriginError::new(Fault::Fenced, message)
 }
 
+/// What kept a group from being parked. Where the origin refused that, it has to wait until somebody has mended it.
+pub fn not_parked(error: OriginError) -> OriginError {
+    if error.fault != Fault::Rejected {
+        return error;
+    }
+    let message = format!(
+        "the origin rejected a write and refuses to keep it in destage_parked, too, so its ordering domain waits: {}",
+        error.message
+    );
+    OriginError { fault: Fault::Denied, message, ..error }
+}
+
 /// A statement did not touch its rows exactly. `target` is `None` where a group was to be parked or taken back.
 pub fn missed(target: Option<(&Table, Op)>, expected: u64, rows: u64) -> String {
     let (table, op) = target.map_or(("destage_parked", "change"), |(table, op)| {

@@ -115,7 +115,8 @@ pub trait Writer: Send {
     /// Moves the watermarks past one group without applying it and, if `parked` is given, stores that, in one transaction.
     ///
     /// # Errors
-    /// As for `apply`.
+    /// As for `apply`, but never [`Fault::Rejected`]: there is nothing else to do with the group, so where the origin refuses
+    /// to store it, that is [`Fault::Denied`] ([`super::verdict::not_parked`]), and it is tried again.
     fn park(
         &mut self,
         claim: &WriteClaim<'_>,

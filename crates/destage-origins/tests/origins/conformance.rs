@@ -23,6 +23,15 @@ fn set_watermark(domain: DomainId, lsn: Lsn) -> String {
     format!("UPDATE destage_watermark SET seq = {} WHERE domain = {}", lsn.0, domain.0)
 }
 
+/// The statement that has nothing parked any more, or lifts that.
+fn refuse_parking(is_refused: bool) -> &'static str {
+    if is_refused {
+        "ALTER TABLE destage_parked ADD CONSTRAINT refused CHECK (seq < 0)"
+    } else {
+        "ALTER TABLE destage_parked DROP CONSTRAINT refused"
+    }
+}
+
 /// A name of a database that no other test has.
 fn new_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -36,6 +45,10 @@ impl Store for Memory {
 
     fn set_watermark(&self, domain: DomainId, lsn: Lsn) {
         Self::set_watermark(self, domain, lsn);
+    }
+
+    fn refuse_parking(&self, is_refused: bool) {
+        Self::refuse_parking(self, is_refused);
     }
 
     fn password(&self) -> Option<&str> {
@@ -86,6 +99,15 @@ impl Store for File {
         let connection = Connection::open(&self.path).unwrap();
         connection.execute(&set_watermark(domain, lsn), []).unwrap();
     }
+
+    fn refuse_parking(&self, is_refused: bool) {
+        let script = if is_refused {
+            "CREATE TRIGGER refused BEFORE INSERT ON destage_parked BEGIN SELECT raise(ABORT, 'no'); END"
+        } else {
+            "DROP TRIGGER refused"
+        };
+        Connection::open(&self.path).unwrap().execute_batch(script).unwrap();
+    }
 }
 
 #[test]
@@ -107,6 +129,10 @@ impl Store for postgres::Database {
 
     fn set_watermark(&self, domain: DomainId, lsn: Lsn) {
         self.sql(&set_watermark(domain, lsn));
+    }
+
+    fn refuse_parking(&self, is_refused: bool) {
+        self.sql(refuse_parking(is_refused));
     }
 
     fn password(&self) -> Option<&str> {
@@ -146,6 +172,10 @@ impl Store for Mariadb {
         self.database.lock().unwrap().sql(&set_watermark(domain, lsn));
     }
 
+    fn refuse_parking(&self, is_refused: bool) {
+        self.database.lock().unwrap().sql(refuse_parking(is_refused));
+    }
+
     fn password(&self) -> Option<&str> {
         password(&self.url)
     }
@@ -176,6 +206,10 @@ impl Store for mongo::Database<'_> {
 
     fn set_watermark(&self, domain: DomainId, lsn: Lsn) {
         Self::set_watermark(self, domain, lsn);
+    }
+
+    fn refuse_parking(&self, is_refused: bool) {
+        Self::refuse_parking(self, is_refused);
     }
 
     /// A batch may not change several documents at once.

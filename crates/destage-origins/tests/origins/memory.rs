@@ -4,7 +4,9 @@
 use destage_core::{DomainId, Fault, Lsn};
 use destage_origins::cells::{self, Cell, push_cell};
 use destage_origins::change::{Change, Item, Op, Set, items};
-use destage_origins::contract::verdict::{check_floors, fenced, landed, missed, outrun};
+use destage_origins::contract::verdict::{
+    check_floors, fenced, landed, missed, not_parked, outrun,
+};
 use destage_origins::contract::{
     Applied, Claim, GroupRef, Keys, Mark, NextKeys, Origin, OriginError, Owner, ParkedGroup,
     Reader, Snapshot, Watermarks, WriteClaim, Writer,
@@ -37,6 +39,7 @@ pub(crate) enum Flaw {
     MovesOneDomain,
     ParksWithoutTheWatermark,
     ParksNothing,
+    RejectsAParking,
     TakesBackWhatIsNotThere,
     TellsOldWatermarks,
     OrdersKeysAsTexts,
@@ -47,7 +50,7 @@ pub(crate) enum Flaw {
 }
 
 impl Flaw {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::ClaimsFromAnyOwner,
         Self::HeedsNoEpoch,
         Self::ResetsWatermarks,
@@ -57,6 +60,7 @@ impl Flaw {
         Self::MovesOneDomain,
         Self::ParksWithoutTheWatermark,
         Self::ParksNothing,
+        Self::RejectsAParking,
         Self::TakesBackWhatIsNotThere,
         Self::TellsOldWatermarks,
         Self::OrdersKeysAsTexts,
@@ -77,6 +81,7 @@ struct State {
     /// Each with the epoch of its owner.
     watermarks: BTreeMap<DomainId, (Lsn, u64)>,
     parked: BTreeMap<Lsn, ParkedGroup>,
+    refuses_parking: bool,
 }
 
 #[derive(Clone)]
@@ -98,6 +103,10 @@ impl Memory {
 
     pub(crate) fn set_watermark(&self, domain: DomainId, lsn: Lsn) {
         self.state().watermarks.get_mut(&domain).unwrap().0 = lsn;
+    }
+
+    pub(crate) fn refuse_parking(&self, is_refused: bool) {
+        self.state().refuses_parking = is_refused;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -297,6 +306,11 @@ impl Writer for Memory {
                 return self.landed(state, claim, &group).map(drop);
             }
             if let Some(parked) = parked.filter(|_| !self.has(Flaw::ParksNothing)) {
+                if state.refuses_parking {
+                    let error = rejected("nothing is parked".to_owned());
+                    let is_kept = self.has(Flaw::RejectsAParking);
+                    return Err(if is_kept { error } else { not_parked(error) });
+                }
                 state.parked.insert(parked.lsn, parked.clone());
             }
             if !self.has(Flaw::ParksWithoutTheWatermark) {

@@ -103,6 +103,21 @@ impl<'s> Database<'s> {
         self.command(doc! { "update": "destage_owner", "updates": [update] });
     }
 
+    /// By a unique index, and a document that has the value of every other one that builds on write 1.
+    pub(crate) fn refuse_parking(&self, is_refused: bool) {
+        if is_refused {
+            let index = doc! { "name": "refused", "key": { "depends_on": 1 }, "unique": true };
+            self.command(doc! { "createIndexes": "destage_parked", "indexes": [index] });
+            let id = doc! { "domain": 0_i64, "seq": 999_i64 };
+            let document = doc! { "_id": id, "depends_on": 1_i64 };
+            self.command(doc! { "insert": "destage_parked", "documents": [document] });
+        } else {
+            self.command(doc! { "dropIndexes": "destage_parked", "index": "refused" });
+            let delete = doc! { "q": { "_id.seq": 999_i64 }, "limit": 1 };
+            self.command(doc! { "delete": "destage_parked", "deletes": [delete] });
+        }
+    }
+
     fn command(&self, command: Document) {
         let reply = self.server.runtime.block_on(async {
             let client = Client::with_uri_str(format!("mongodb://{}", self.server.address)).await;

@@ -1,6 +1,6 @@
 //! The ledger in SQL: what databases write differently, and the statements on Destage's own tables.
 
-use super::signed;
+use super::{pieces, signed};
 use crate::contract::{Claim, Mark, ParkedGroup, WriteClaim};
 use destage_core::{DomainId, Lsn};
 use std::fmt::{Display, Write};
@@ -167,25 +167,40 @@ impl Dialect {
         sql.number(signed(claim.epoch)).statement
     }
 
-    /// Stores a rejected group.
-    pub(super) fn store_parked(&self, parked: &ParkedGroup) -> Statement {
-        let sql = "INSERT INTO destage_parked (domain, seq, depends_on, reason, payload, parked_at) VALUES (";
-        let depends_on = parked.depends_on.map_or(Value::Null, |lsn| Value::Integer(signed(lsn.0)));
-        let sql = self.statement(sql).number(parked.domain.0.into()).sql(", ");
-        let sql = sql.number(signed(parked.lsn.0)).sql(", ").value(depends_on).sql(", ");
-        let sql = sql.value(Value::Text(parked.reason.clone())).sql(", ");
-        let sql = sql.value(Value::Text(parked.payload.clone()));
-        sql.sql(&format!(", {})", self.now)).statement
+    /// Stores a rejected group. What is left of its payload after `piece_bytes_max` stands in rows with the same number,
+    /// whose domains are -1, -2 and so on.
+    pub(super) fn store_parked(
+        &self,
+        parked: &ParkedGroup,
+        piece_bytes_max: usize,
+    ) -> Vec<Statement> {
+        let pieces = pieces(&parked.payload, piece_bytes_max).into_iter();
+        let row = |(at, piece): (i64, &str)| {
+            let depends_on = parked.depends_on.filter(|_| at == 0);
+            let depends_on = depends_on.map_or(Value::Null, |lsn| Value::Integer(signed(lsn.0)));
+            let (domain, reason) = match at {
+                0 => (parked.domain.0.into(), parked.reason.as_str()),
+                further => (-further, ""),
+            };
+            let sql = "INSERT INTO destage_parked (domain, seq, depends_on, reason, payload, parked_at) VALUES (";
+            let sql = self.statement(sql).number(domain).sql(", ");
+            let sql = sql.number(signed(parked.lsn.0)).sql(", ").value(depends_on).sql(", ");
+            let sql = sql.value(Value::Text(reason.to_owned())).sql(", ");
+            let sql = sql.value(Value::Text(piece.to_owned()));
+            sql.sql(&format!(", {})", self.now)).statement
+        };
+        (0..).zip(pieces).map(row).collect()
     }
 
-    /// Takes one group out of the parked ones, whatever its domains: no two have one number.
+    /// Takes one group out of the parked ones, whatever its domains: no two have one number. It meets a row for each piece.
     pub(super) fn take_parked(&self, lsn: Lsn) -> Statement {
         self.statement("DELETE FROM destage_parked WHERE seq = ").number(signed(lsn.0)).statement
     }
 
-    /// All parked groups, oldest first.
+    /// All parked groups, oldest first, the pieces of each in their order.
     pub(super) fn parked(&self) -> Statement {
-        let sql = "SELECT domain, seq, depends_on, reason, payload FROM destage_parked ORDER BY seq, domain";
+        let sql = "SELECT domain, seq, depends_on, reason, payload FROM destage_parked \
+                   ORDER BY seq, domain < 0, abs(domain)";
         self.statement(sql).statement
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{Dialect, Statement, parse_watermarks, unsigned};
 use crate::change::only_ends;
-use crate::contract::verdict::{check_floors, fenced, landed, outrun};
+use crate::contract::verdict::{check_floors, fenced, landed, not_parked, outrun};
 use crate::contract::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim, Writer,
 };
@@ -68,6 +68,11 @@ pub(in crate::origins) trait Database: Send {
     /// the outcome is unknown.
     fn transact(&mut self, transaction: &Transaction<'_>) -> Result<End, OriginError>;
 
+    /// The most bytes of a parked group's payload that one statement stores.
+    fn piece_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// Applies groups of one domain from the first on, as many as the database takes at once.
     ///
     /// # Errors
@@ -98,7 +103,7 @@ pub(in crate::origins) struct Transaction<'a> {
     pub(in crate::origins) watermarks: Vec<Statement>,
     /// Whether it is looked at how many rows those meet; always but in a control of the tests.
     pub(in crate::origins) compares: bool,
-    /// Each meets one row.
+    /// Each meets one row; one that takes a group back meets one for each of its pieces.
     pub(in crate::origins) parked: Vec<Statement>,
     pub(in crate::origins) schema: &'a Schema,
     pub(in crate::origins) plan: &'a Plan<'a>,
@@ -360,20 +365,23 @@ impl<D: Database> Writer for SqlWriter<D> {
         parked: Option<&ParkedGroup>,
     ) -> Result<(), OriginError> {
         let schema = Schema::default();
+        let bytes_max = self.0.piece_bytes_max();
+        let stored = parked.map(|parked| D::DIALECT.store_parked(parked, bytes_max));
         let transaction = Transaction {
             what: "park a group",
             watermarks: moves::<D>(claim),
             compares: !claim.unsafe_no_watermark,
-            parked: parked.iter().map(|parked| D::DIALECT.store_parked(parked)).collect(),
+            parked: stored.unwrap_or_default(),
             schema: &schema,
             plan: &Plan::default(),
         };
         let upto = claim.marks.iter().map(|mark| mark.upto).max().unwrap_or(Lsn::ZERO);
         let group = [GroupRef { lsn: upto, bytes: &[] }];
-        self.up_to_date(|writer| match writer.0.transact(&transaction)? {
+        let done = self.up_to_date(|writer| match writer.0.transact(&transaction)? {
             End::Committed => Ok(()),
             End::Moved => writer.landed(claim, &group).map(drop),
-        })
+        });
+        done.map_err(not_parked)
     }
 
     fn mark_all(
@@ -421,14 +429,24 @@ impl<D: Database> Writer for SqlWriter<D> {
             &D::DIALECT.parked(),
             Bound::parked(bytes_max),
         )?;
-        let parked = |row: &Vec<Field>| ParkedGroup {
-            domain: DomainId(text(row, 0).parse().unwrap_or(0)),
-            lsn: Lsn(number(row, 1)),
-            depends_on: field(row, 2).map(|_| Lsn(number(row, 2))),
-            reason: text(row, 3).to_owned(),
-            payload: text(row, 4).to_owned(),
-        };
-        Ok(rows.iter().map(parked).collect())
+        let mut groups: Vec<ParkedGroup> = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let lsn = Lsn(number(row, 1));
+            if text(row, 0).starts_with('-') {
+                // A further piece; without the first one nobody knows what it belongs to.
+                let first = groups.last_mut().filter(|group| group.lsn == lsn);
+                first.into_iter().for_each(|group| group.payload.push_str(text(row, 4)));
+                continue;
+            }
+            groups.push(ParkedGroup {
+                domain: DomainId(text(row, 0).parse().unwrap_or(0)),
+                lsn,
+                depends_on: field(row, 2).map(|_| Lsn(number(row, 2))),
+                reason: text(row, 3).to_owned(),
+                payload: text(row, 4).to_owned(),
+            });
+        }
+        Ok(groups)
     }
 
     fn unpark(

@@ -6,16 +6,23 @@
 //!                  unparking: { a decision on parked groups under way, if any, see `unpark` } }
 //! destage_parked { _id: { domain, seq }, depends_on, reason, payload, parked_at }
 //! ```
+//!
+//! A payload that is too long for one document goes on in others, which are there before the group is parked:
+//!
+//! ```text
+//! destage_parked { _id: { domain, seq }, .., pieces: n, epoch }
+//!                { _id: { domain: -1, seq, epoch }, payload } and so on to -n
+//! ```
 
 use super::connection::{Connection, Query};
 use super::guard::Ours;
 use super::statements::{Verb, durable};
 use super::types::integer;
 use super::unpark;
-use crate::contract::verdict::fenced;
+use crate::contract::verdict::{fenced, not_parked};
 use crate::contract::{Claim, Mark, OriginError, Owner, ParkedGroup, WriteClaim};
 use crate::origins::bound::Bound;
-use crate::origins::ledger::{signed, unsigned};
+use crate::origins::ledger::{pieces, signed, unsigned};
 use destage_core::{DomainId, Fault, Lsn};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use std::thread;
@@ -24,6 +31,9 @@ use std::time::Duration;
 pub(super) const COLLECTION: &str = "destage_owner";
 pub(super) const PARKED: &str = "destage_parked";
 const ID: &str = "owner";
+const PARK: &str = "park a group";
+/// Of a payload in one document: it may be in the owner's at first, with what is there besides.
+const PIECE_BYTES_MAX: usize = 8 << 20;
 /// How often an origin is claimed from an owner who still changes it.
 const CLAIMS_MAX: usize = 8;
 /// A change of one document that had begun before is over by then.
@@ -215,7 +225,9 @@ pub(super) fn advance(
     }
     let mut set = doc! { name: signed(mark.upto.0) };
     if let Some(parked) = parked {
-        set.insert("parking", parking(parked));
+        let pieces = pieces(&parked.payload, PIECE_BYTES_MAX);
+        store_pieces(connection, claim.epoch, parked.lsn, &pieces[1..])?;
+        set.insert("parking", parking(claim.epoch, parked, &pieces));
     }
     change(connection, "move the watermark", filter, set, false)
 }
@@ -261,14 +273,38 @@ pub(super) fn change(
     super::writer::documents_met(what, connection.place(), &reply).map(|met| met == 1)
 }
 
-fn parking(parked: &ParkedGroup) -> Document {
-    doc! {
+fn parking(epoch: u64, parked: &ParkedGroup, pieces: &[&str]) -> Document {
+    let mut parking = doc! {
         "domain": i64::from(parked.domain.0),
         "seq": signed(parked.lsn.0),
         "depends_on": parked.depends_on.map(|lsn| signed(lsn.0)),
         "reason": &parked.reason,
-        "payload": &parked.payload,
+        "payload": pieces[0],
+    };
+    if pieces.len() > 1 {
+        parking.insert("pieces", signed(pieces.len() as u64 - 1));
+        parking.insert("epoch", signed(epoch));
     }
+    parking
+}
+
+/// Stores what is left of a payload; nobody looks at it before the group is parked. The epoch keeps what an owner before us
+/// may have left apart.
+fn store_pieces(
+    connection: &mut Connection,
+    epoch: u64,
+    lsn: Lsn,
+    pieces: &[&str],
+) -> Result<(), OriginError> {
+    for (at, piece) in (1_i64..).zip(pieces) {
+        let id = doc! { "domain": -at, "seq": signed(lsn.0), "epoch": signed(epoch) };
+        let upsert =
+            doc! { "q": { "_id": id }, "u": { "$set": { "payload": *piece } }, "upsert": true };
+        let command = Verb::Update.command(PARKED, vec![upsert], connection.timeout());
+        let reply = connection.command(PARK, command)?;
+        super::writer::documents_met(PARK, connection.place(), &reply)?;
+    }
+    Ok(())
 }
 
 /// Brings a group that is being parked to the others. Doing so twice does no harm.
@@ -276,8 +312,11 @@ pub(super) fn finish_parking(
     connection: &mut Connection,
     state: &State,
 ) -> Result<(), OriginError> {
-    const WHAT: &str = "park a group";
     let Some(parking) = state.parking() else { return Ok(()) };
+    bring_to_others(connection, parking).map_err(not_parked)
+}
+
+fn bring_to_others(connection: &mut Connection, parking: &Document) -> Result<(), OriginError> {
     let mut fields = parking.clone();
     let (domain, seq) = (fields.remove("domain"), fields.remove("seq"));
     let upsert = doc! {
@@ -286,15 +325,15 @@ pub(super) fn finish_parking(
         "upsert": true,
     };
     let command = Verb::Update.command(PARKED, vec![upsert], connection.timeout());
-    let reply = connection.command(WHAT, command)?;
-    super::writer::documents_met(WHAT, connection.place(), &reply)?;
+    let reply = connection.command(PARK, command)?;
+    super::writer::documents_met(PARK, connection.place(), &reply)?;
     let mut command = doc! {
         "update": COLLECTION,
         "updates": [{ "q": { "_id": ID, "parking.seq": seq }, "u": { "$unset": { "parking": "" } } }],
     };
     command.extend(durable(connection.timeout()));
-    let reply = connection.command(WHAT, command)?;
-    super::writer::documents_met(WHAT, connection.place(), &reply).map(drop)
+    let reply = connection.command(PARK, command)?;
+    super::writer::documents_met(PARK, connection.place(), &reply).map(drop)
 }
 
 /// Everything parked, in the order of its numbers.
@@ -303,16 +342,20 @@ pub(super) fn parked(
     bytes_max: u64,
 ) -> Result<Vec<ParkedGroup>, OriginError> {
     let query = Query { sorted: true, bound: Some(Bound::parked(bytes_max)), ..Query::default() };
-    let mut found: Vec<ParkedGroup> = Vec::new();
-    for mut document in connection.find("read the parked groups", PARKED, query)? {
+    let mut documents = connection.find("read the parked groups", PARKED, query)?;
+    for document in &mut documents {
         if let Ok(id) = document.get_document("_id").cloned() {
             document.extend(id);
         }
-        found.push(parked_group(&document));
     }
+    let (pieces, firsts): (Vec<_>, Vec<_>) = documents
+        .into_iter()
+        .partition(|document| number(document, "domain").is_some_and(|d| d < 0));
+    let mut found: Vec<ParkedGroup> =
+        firsts.iter().map(|first| parked_group(first, &pieces)).collect();
     let on_its_way = State::read(connection)?;
     if let Some(parking) = on_its_way.as_ref().and_then(State::parking) {
-        let parking = parked_group(parking);
+        let parking = parked_group(parking, &pieces);
         if !found.iter().any(|known| (known.domain, known.lsn) == (parking.domain, parking.lsn)) {
             found.push(parking);
         }
@@ -321,15 +364,28 @@ pub(super) fn parked(
     Ok(found)
 }
 
-fn parked_group(document: &Document) -> ParkedGroup {
-    let number = |name| document.get(name).and_then(integer);
+fn number(document: &Document, name: &str) -> Option<i64> {
+    document.get(name).and_then(integer)
+}
+
+fn parked_group(document: &Document, pieces: &[Document]) -> ParkedGroup {
     let text = |name| document.get_str(name).unwrap_or_default().to_owned();
+    let mut payload = text("payload");
+    for at in 1..=number(document, "pieces").unwrap_or(0) {
+        let is_it = |piece: &&Document| {
+            let is_alike = |name| number(piece, name) == number(document, name);
+            number(piece, "domain") == Some(-at) && is_alike("seq") && is_alike("epoch")
+        };
+        let Some(piece) = pieces.iter().find(is_it) else { break };
+        payload.push_str(piece.get_str("payload").unwrap_or_default());
+    }
+    let number = |name| number(document, name);
     ParkedGroup {
         domain: DomainId(number("domain").and_then(|d| d.try_into().ok()).unwrap_or(0)),
         lsn: Lsn(number("seq").map_or(0, unsigned)),
         depends_on: number("depends_on").map(|seq| Lsn(unsigned(seq))),
         reason: text("reason"),
-        payload: text("payload"),
+        payload,
     }
 }
 

@@ -4,6 +4,7 @@ use super::literal::push;
 use crate::cells::{self, Cell};
 use crate::change::Op;
 use crate::contract::OriginError;
+use crate::contract::verdict::missed;
 use crate::origins::quote::shown_key;
 use crate::plan::Bucket;
 use crate::schema::{Column, Table};
@@ -12,13 +13,27 @@ use destage_core::Fault;
 
 /// Of rows that end nobody knows whether they are left to delete.
 pub(super) const ANY: u64 = u64::MAX;
+/// A parked group is stored in one row or more.
+pub(super) const SOME: u64 = u64::MAX - 1;
 
 /// One statement of a transaction.
 pub(super) struct Statement<'a> {
     pub(super) sql: String,
-    /// How many rows it must meet; [`ANY`]: it may be any number.
+    /// How many rows it must meet; [`ANY`]: it may be any number; [`SOME`]: one at least.
     pub(super) rows: u64,
     pub(super) target: Option<(&'a Table, Op)>,
+}
+
+impl Statement<'_> {
+    /// What is wrong with the number of rows that it has met, if anything is.
+    pub(super) fn missed(&self, rows: u64) -> Option<String> {
+        let expected = match self.rows {
+            ANY => return None,
+            SOME => rows.max(1),
+            exact => exact,
+        };
+        (rows != expected).then(|| missed(self.target, expected, rows))
+    }
 }
 
 /// Appends the statements of a bucket, none of them larger than `bytes_max`.

@@ -3,9 +3,8 @@
 use super::connection::{Connection, Texts};
 use super::literal::push_text;
 use super::query::{dml_sql, dml_value};
-use super::statements::{ANY, Statement, push_bucket};
+use super::statements::{SOME, Statement, push_bucket};
 use super::tables::{self, WATERMARKS};
-use crate::contract::verdict::missed;
 use crate::contract::{GroupRef, OriginError, WriteClaim};
 use crate::dml::Parameter;
 use crate::origins::bound::Bound;
@@ -125,8 +124,7 @@ impl MysqlWriter {
             }
             done?;
             for (statement, &rows) in sent.iter().zip(&met[ours..]) {
-                if rows != statement.rows && statement.rows != ANY {
-                    let missed = missed(statement.target, statement.rows, rows);
+                if let Some(missed) = statement.missed(rows) {
                     let place = self.connection.place();
                     let message = format!("failed to {what} at {place}: {missed}");
                     return Err(OriginError::new(Fault::Rejected, message));
@@ -209,7 +207,7 @@ impl Database for MysqlWriter {
                 );
                 return Err(OriginError::new(Fault::Denied, message));
             }
-            tasks.push(Task::Plain(Statement { sql, rows: 1, target: None }));
+            tasks.push(Task::Plain(Statement { sql, rows: SOME, target: None }));
         }
         tasks.extend(self.tasks(transaction.schema, transaction.plan)?);
         let end = self.body(transaction, &tasks);
@@ -221,6 +219,11 @@ impl Database for MysqlWriter {
             self.roll_back();
         }
         end
+    }
+
+    /// A literal may be twice as long as its text, and the reason needs some room, too.
+    fn piece_bytes_max(&self) -> usize {
+        self.connection.packet_bytes_max() / 4
     }
 
     fn apply_some(

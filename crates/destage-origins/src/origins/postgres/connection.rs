@@ -96,6 +96,8 @@ impl Bounded {
 pub(super) struct Session {
     pub(super) client: Bounded,
     statements: HashMap<String, Statement>,
+    /// The database's encoding has no place for some characters.
+    pub(super) lacks_characters: bool,
 }
 
 impl Session {
@@ -145,7 +147,7 @@ impl Connection {
         let connected = driver.runtime.block_on(limited);
         let client = connected.map_err(|_| late("connect", &place, settings.timeout))??;
         let client = Bounded { client, driver: driver.clone(), left: Cell::default() };
-        let session = Session { client, statements: HashMap::new() };
+        let session = Session { client, statements: HashMap::new(), lacks_characters: false };
         let timeout = settings.timeout;
         let mut connection =
             Self { driver, session, limit, timeout, place, given_up: false, outgrown: false };
@@ -209,6 +211,11 @@ impl Connection {
     pub(super) fn prefer_indexes(&mut self, prefer: bool) -> Result<(), OriginError> {
         let sql = if prefer { "SET enable_seqscan = off" } else { "SET enable_seqscan = on" };
         self.run("set up the session", async |client| client.batch_execute(sql).await)
+    }
+
+    /// What the ledger stores holds no other characters than those of ASCII from now on, if so.
+    pub(super) fn note_encoding(&mut self, lacks_characters: bool) {
+        self.session.lacks_characters = lacks_characters;
     }
 
     /// Waits for something else than an answer, at most that long.

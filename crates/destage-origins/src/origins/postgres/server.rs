@@ -4,13 +4,15 @@ use super::connection::Connection;
 use crate::contract::OriginError;
 use destage_core::Fault;
 
-/// Looks whether the server can and may be written to; whether it has triggers that tell Destage of what others change.
+/// Looks whether the server can and may be written to, and which characters it holds; whether it has triggers that tell
+/// Destage of what others change.
 ///
 /// # Errors
 /// It is a standby, or somebody wants nothing to be written.
 pub(super) fn look(connection: &mut Connection) -> Result<bool, OriginError> {
     let row =
         connection.run("look at the server", async |client| client.query_one(SERVER, &[]).await)?;
+    connection.note_encoding(row.get(4));
     let place = connection.place();
     let refused = |why: &str| Err(OriginError::new(Fault::Denied, format!("{place} is {why}")));
     if row.get(0) {
@@ -47,12 +49,12 @@ pub(super) fn check_deferred(connection: &mut Connection) -> Result<String, Orig
     Ok(check)
 }
 
-/// Whether it is a standby, whether nothing is to be written, settings under which a crash loses commits, and whether there
-/// are triggers of Destage's.
+/// Whether it is a standby, whether nothing is to be written, settings under which a crash loses commits, whether there are
+/// triggers of Destage's, and whether the database's encoding has no place for some characters.
 const SERVER: &str = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', \
      (SELECT string_agg(name || ' = off', ', ') \
      FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'), \
-     to_regproc('destage_changed') IS NOT NULL";
+     to_regproc('destage_changed') IS NOT NULL, current_setting('server_encoding') <> 'UTF8'";
 
 /// Temporary tables are others', and come and go.
 const DEFERRED: &str = "SELECT DISTINCT format('%I.%I', n.nspname, c.conname) AS name \

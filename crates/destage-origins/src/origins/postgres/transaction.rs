@@ -12,6 +12,7 @@ use crate::change::Op;
 use crate::contract::verdict::missed;
 use crate::origins::ledger::{self, Value};
 use crate::schema::Table;
+use std::fmt::Write;
 use std::pin::Pin;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
@@ -73,7 +74,9 @@ impl Step<'_> {
             Value::Integer(number) => Some(number.to_be_bytes().to_vec()),
             Value::Unsigned(number) => Some(number.to_string().into_bytes()),
             // It has no place for this character.
-            Value::Text(text) => Some(text.replace('\0', "\u{fffd}").into_bytes()),
+            Value::Text(text) => Some(text.replace('\0', "\u{fffd}")).map(|text| {
+                if session.lacks_characters { ascii(&text) } else { text }.into_bytes()
+            }),
         };
         let params = statement.values.iter().map(|value| Param::scalar(bytes(value))).collect();
         let statement = session.statement(&statement.sql, &types).await?;
@@ -83,6 +86,22 @@ impl Step<'_> {
     pub(super) async fn run(&self, client: &Client) -> Result<u64, Error> {
         client.execute(&self.statement, &refs(&self.params)).await
     }
+}
+
+/// A text in ASCII, with other characters as JSON escapes them: so what is parked can be stored whatever its encoding, and
+/// its payload means the same.
+fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii() {
+            out.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _infallible = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
 }
 
 impl Marker {
@@ -205,4 +224,17 @@ fn verdict(tests: &[Test<'_>], results: Vec<Result<u64, Error>>) -> End {
         }
     }
     End::Committed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ascii_is_escaped_as_json_escapes_it() {
+        let text = "{\"v\":\"\u{e9}\u{1f600}\"}";
+        assert_eq!(ascii(text), r#"{"v":"\u00e9\ud83d\ude00"}"#);
+        let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+        assert_eq!(read(&ascii(text)), read(text));
+    }
 }

@@ -4,7 +4,8 @@ use super::database::Database;
 use crate::claimed::{Claimed, change, push_change, shown};
 use destage_core::{Fault, Lsn};
 use destage_origins::change::{GroupWriter, Op};
-use destage_origins::contract::{GroupRef, Origin};
+use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
+use destage_origins::parked;
 use std::time::Duration;
 
 #[test]
@@ -125,18 +126,36 @@ fn what_the_data_break_is_rejected_whole_with_mariadbs_reason() {
 }
 
 #[test]
-fn a_row_too_large_for_a_packet_is_rejected_before_it_is_sent() {
+fn a_row_too_large_for_a_packet_is_rejected_before_it_is_sent_and_parked() {
     let Some(mut database) = Database::open("write_packet") else { return };
     database.sql("CREATE TABLE t (id int PRIMARY KEY, s longblob)");
     let mut claimed = Claimed::before(&database.origin());
     let table = claimed.table("t").clone();
-    // Hexadecimal digits are twice as many as the bytes; the server takes 16 MiB.
-    let text = "x".repeat(9 << 20);
+    // Hexadecimal digits are twice as many as the bytes; the server takes 16 MiB. So they are in the payload's literal, for
+    // its quotes, while JSON makes the text itself longer.
+    let text = "it's\n".repeat((9 << 20) / 5);
     let group = change(&table, Op::Insert, &["1"], &[("s", Some(&text))], &[]);
-    let error = claimed.apply(&[group]).unwrap_err();
+    let error = claimed.apply(std::slice::from_ref(&group)).unwrap_err();
     assert_eq!(error.fault, Fault::Rejected);
     assert!(error.message.contains("max_allowed_packet"), "{error}");
+    let parked = ParkedGroup {
+        domain: claimed.claim.domain,
+        lsn: Lsn(1),
+        depends_on: None,
+        reason: error.in_full(),
+        payload: parked::encode(&claimed.schema, &group).unwrap(),
+    };
+    claimed.park(Lsn(1), Some(&parked)).unwrap();
+    assert_eq!(claimed.writer.parked(u64::MAX).unwrap(), [parked]);
+    claimed.claim.expected = Lsn(1);
     claimed.apply(&[change(&table, Op::Insert, &["1"], &[], &[])]).unwrap();
+    let unpark = |claimed: &mut Claimed, parked: &[Lsn]| {
+        let Claimed { claim, schema, writer, .. } = claimed;
+        claim.upto(Lsn(2), |claim| writer.unpark(schema, claim, parked, &[])).map(drop)
+    };
+    unpark(&mut claimed, &[Lsn(1)]).unwrap();
+    assert_eq!(database.text("SELECT count(*) FROM destage_parked").as_deref(), Some("0"));
+    assert_eq!(unpark(&mut claimed, &[Lsn(1)]).unwrap_err().fault, Fault::Rejected);
 }
 
 #[test]

@@ -34,6 +34,11 @@ impl Database {
         Self::connected(other.schema.clone(), other.url.clone(), false)
     }
 
+    /// A session of the database at this address.
+    pub(crate) fn at(url: String) -> Self {
+        Self::connected("public".to_owned(), url, false)
+    }
+
     fn connected(schema: String, url: String, owns: bool) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let client = runtime.block_on(async {

@@ -4,7 +4,8 @@ use super::database::Database;
 use crate::claimed::{Claimed, change, push_change, shown};
 use destage_core::{Fault, Lsn};
 use destage_origins::change::{GroupWriter, Op};
-use destage_origins::contract::{GroupRef, Origin};
+use destage_origins::contract::{GroupRef, Origin, ParkedGroup};
+use destage_origins::parked;
 use std::time::Duration;
 
 #[test]
@@ -65,6 +66,40 @@ fn what_the_data_break_is_rejected_whole_with_postgresqls_reason() {
         change(&parent, Op::Insert, &["8"], &[], &[]),
     ]);
     assert_eq!(error.unwrap_err().fault, Fault::Rejected);
+}
+
+#[test]
+fn a_write_for_which_the_encoding_lacks_characters_is_rejected_and_parked() {
+    let Some(server) = Database::open("write_encoding") else { return };
+    let name = format!("{}_latin1", server.schema_name());
+    server.sql(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+    server.sql(&format!(
+        "CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+    ));
+    let (address, _) = server.url.split_once('?').unwrap();
+    let (address, _) = address.rsplit_once('/').unwrap();
+    let database = Database::at(format!("{address}/{name}"));
+    database.sql("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
+    let group = change(&table, Op::Insert, &["1"], &[("v", Some("\u{1f600}"))], &[]);
+    let error = claimed.apply(std::slice::from_ref(&group)).unwrap_err();
+    assert_eq!(error.fault, Fault::Rejected, "{error}");
+    let payload = parked::encode(&claimed.schema, &group).unwrap();
+    let reason = "it has an \u{1f600}".to_owned();
+    let parked = ParkedGroup {
+        domain: claimed.claim.domain,
+        lsn: Lsn(1),
+        depends_on: None,
+        reason,
+        payload,
+    };
+    claimed.park(Lsn(1), Some(&parked)).unwrap();
+    let found = claimed.writer.parked(u64::MAX).unwrap().remove(0);
+    assert_eq!(found.reason, r"it has an \ud83d\ude00");
+    assert_eq!(parked::decode(&claimed.schema, &found.payload).unwrap(), group);
+    drop((claimed, database));
+    server.sql(&format!("DROP DATABASE {name} WITH (FORCE)"));
 }
 
 #[test]
