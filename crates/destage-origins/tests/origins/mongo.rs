@@ -1,6 +1,9 @@
 //! MongoDB's protocol, spoken by a FerretDB of the test's own, which `DESTAGE_TEST_FERRETDB` names the program of.
 
-use destage_core::{DomainId, Lsn};
+use crate::claimed::{Claimed, change};
+use destage_core::{DomainId, Fault, Lsn};
+use destage_origins::change::Op;
+use destage_origins::contract::ParkedGroup;
 use destage_origins::origins::Mongo;
 use destage_origins::settings::{DocumentSettings, TableSettings};
 use destage_testkit::needs::prepared;
@@ -87,7 +90,8 @@ impl<'s> Database<'s> {
     }
 
     pub(crate) fn origin(&self) -> Mongo {
-        let fields = BTreeMap::from([("n".to_owned(), "long".to_owned())]);
+        let fields = [("n", "long"), ("values", "array")];
+        let fields = fields.map(|(name, ty)| (name.to_owned(), ty.to_owned())).into();
         let document =
             DocumentSettings { id: Some("long".to_owned()), fields, required: Vec::new() };
         let settings = TableSettings { document: Some(document), ..TableSettings::default() };
@@ -118,11 +122,66 @@ impl<'s> Database<'s> {
         }
     }
 
-    fn command(&self, command: Document) {
+    fn count(&self, collection: &str) -> i32 {
+        self.command(doc! { "count": collection }).get_i32("n").unwrap()
+    }
+
+    fn command(&self, command: Document) -> Document {
         let reply = self.server.runtime.block_on(async {
             let client = Client::with_uri_str(format!("mongodb://{}", self.server.address)).await;
             client.unwrap().database(&self.name).run_command(command).await.unwrap()
         });
         assert!(!reply.contains_key("writeErrors"), "{reply}");
+        reply
     }
+}
+
+/// Some text of JSON takes seven times as many bytes as BSON.
+#[test]
+fn what_is_too_large_as_bson_is_rejected_and_parked_in_pieces() {
+    let Some(server) = Server::start() else { return };
+    let database = Database::with_items(&server, "large".to_owned(), &[1, 2]);
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("items").clone();
+    let list = |count: usize| format!("[{}0]", "0,".repeat(count));
+    let set =
+        |id: &str, list: &str| change(&table, Op::Update, &[id], &[("values", Some(list))], &[]);
+    let much = list(1_500_000);
+    let refused = claimed.apply(&[set("1", "[]"), set("2", &much)]).unwrap_err();
+    assert_eq!(refused.fault, Fault::Rejected, "{refused}");
+    assert!(refused.message.contains("as BSON"), "{refused}");
+    // The one in front of it has landed, and it alone is to blame.
+    claimed.claim.expected = Lsn(1);
+    let group = set("2", &much);
+    let refused = claimed.apply(std::slice::from_ref(&group)).unwrap_err();
+    assert_eq!(refused.fault, Fault::Rejected, "{refused}");
+    let parked = ParkedGroup {
+        domain: claimed.claim.domain,
+        lsn: Lsn(2),
+        depends_on: Some(Lsn(1)),
+        reason: refused.in_full(),
+        // As that of a document with much text.
+        payload: "\u{e9}".repeat(10 << 20),
+    };
+    claimed.park(Lsn(2), Some(&parked)).unwrap();
+    assert_eq!(claimed.writer.parked(u64::MAX).unwrap(), [parked]);
+    claimed.claim.expected = Lsn(2);
+    claimed.apply(&[set("2", "[7]")]).unwrap();
+    let Claimed { claim, schema, writer, .. } = &mut claimed;
+    claim.upto(Lsn(3), |claim| writer.unpark(schema, claim, &[Lsn(2)], &[])).unwrap();
+    assert_eq!(writer.parked(u64::MAX).unwrap(), []);
+    assert_eq!(database.count("destage_parked"), 0);
+}
+
+#[test]
+fn a_sum_beyond_its_type_is_rejected() {
+    let Some(server) = Server::start() else { return };
+    let database = Database::with_items(&server, "sums".to_owned(), &[1]);
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("items").clone();
+    let add = |n: &str| change(&table, Op::Update, &["1"], &[], &[("n", n)]);
+    claimed.apply(&[add("9223372036854775807")]).unwrap();
+    let refused = claimed.apply(&[add("1")]).unwrap_err();
+    assert_eq!(refused.fault, Fault::Rejected, "{refused}");
+    assert!(!refused.message.contains("9223372036854775807"), "{refused}");
 }

@@ -12,15 +12,20 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
             let (code, message) = (command.code, &command.message);
             return failed(what, place, code, message);
         }
+        ErrorKind::InvalidArgument { message, .. } => unsent(message),
         // These cannot be mended by waiting.
         ErrorKind::Authentication { .. }
-        | ErrorKind::InvalidArgument { .. }
         | ErrorKind::InvalidTlsConfig { .. }
         | ErrorKind::IncompatibleServer { .. } => Fault::Denied,
         ErrorKind::BsonSerialization(_) | ErrorKind::BsonDeserialization(_) => Fault::Failed,
         _ => Fault::Unavailable,
     };
     OriginError::new(fault, format!("failed to {what} at {place}: {}", error.kind))
+}
+
+/// What the driver does not send cannot be mended by waiting; of a message that is too long, the data are at fault.
+fn unsent(message: &str) -> Fault {
+    if message.starts_with("Message length") { Fault::Rejected } else { Fault::Denied }
 }
 
 /// The same for an error that stands in a reply.
@@ -59,6 +64,8 @@ fn fault(code: i32, message: &str) -> Fault {
         1 if message.contains("UNIQUE constraint failed") => Fault::Rejected,
         // What FerretDB holds in no document: arrays directly inside of arrays, names with dots.
         1 | 2 if FERRETDB_HOLDS_NONE.iter().any(|said| message.contains(said)) => Fault::Rejected,
+        // A sum beyond its type.
+        2 if message.contains("Failed to apply $inc") => Fault::Rejected,
         // A value of another type, a path through what is no document, names and sizes that documents cannot have, the
         // collection's validator, an index that cannot hold the value.
         14 | 28 | 52 | 55 | 57 | 66 | 121 | 171 | 10003 | 10334 | 16755 | 16804 | 17280 | 17419
@@ -142,5 +149,21 @@ mod tests {
             assert_eq!([1, 2].map(|code| fault(code, said)), [Fault::Rejected; 2], "{said}");
         }
         assert_eq!(fault(2, "as said"), Fault::Denied);
+    }
+
+    #[test]
+    fn a_sum_beyond_its_type_is_rejected_and_its_value_kept_apart() {
+        let said = "Plan executor error during update :: caused by :: Failed to apply $inc operations to current value \
+                    ((NumberLong)9223372036854775807) for document {_id: 1}";
+        let error = failed("apply a batch", "the origin", 2, said);
+        assert_eq!(error.fault, Fault::Rejected);
+        assert!(!error.message.contains("9223372036854775807"), "{error}");
+        assert!(error.in_full().contains("9223372036854775807"));
+    }
+
+    #[test]
+    fn a_message_that_the_driver_does_not_send_is_rejected() {
+        assert_eq!(unsent("Message length 50000000 over maximum 48000000"), Fault::Rejected);
+        assert_eq!(unsent("as said"), Fault::Denied);
     }
 }

@@ -7,7 +7,7 @@ use crate::cells::Reader;
 use crate::contract::OriginError;
 use crate::schema::Table;
 use destage_core::Fault;
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use std::time::Duration;
 
 /// Which command a step belongs to.
@@ -55,6 +55,29 @@ pub(super) fn durable(timeout: Duration) -> Document {
     doc! { "writeConcern": { "w": "majority", "j": true }, "maxTimeMS": millis }
 }
 
+/// How many bytes a statement takes as BSON.
+///
+/// # Errors
+/// [`Fault::Rejected`] if no document may be as large, or it cannot be written as BSON.
+pub(super) fn bytes_of(table: &Table, statement: &Document) -> Result<usize, OriginError> {
+    let name = &table.name;
+    let written = RawDocumentBuf::try_from(statement).map_err(|error| {
+        let message = format!("a document of {name} cannot be written as BSON");
+        OriginError::new(Fault::Rejected, message).with_values(error.to_string())
+    })?;
+    let bytes = written.as_bytes().len();
+    if bytes <= DOCUMENT_BYTES_MAX {
+        return Ok(bytes);
+    }
+    let message = format!(
+        "a document of {name}, or a change of it, takes {bytes} bytes as BSON; MongoDB takes {DOCUMENT_BYTES_MAX}"
+    );
+    Err(OriginError::new(Fault::Rejected, message))
+}
+
+/// MongoDB's own limit.
+const DOCUMENT_BYTES_MAX: usize = 16 << 20;
+
 /// A document's `_id`.
 pub(super) fn id(table: &Table, key: &[u8]) -> Result<Bson, OriginError> {
     let value = Reader::new(key).cell().and_then(|cell| cell.value());
@@ -65,12 +88,34 @@ pub(super) fn id(table: &Table, key: &[u8]) -> Result<Bson, OriginError> {
     to_bson(&table.columns[0], value)
 }
 
-/// The statement of a step; its verb decides which command takes it.
-pub(super) fn statement(
+/// The statements of as many of the first steps as one command holds, of which there is one at least.
+///
+/// # Errors
+/// As for [`bytes_of`], of the first one; a later one is the first of the next command, or refused as that.
+pub(super) fn statements(
     table: &Table,
-    step: &Step<'_>,
+    steps: &[Step<'_>],
     ours: Ours,
-) -> Result<Document, OriginError> {
+) -> Result<Vec<Document>, OriginError> {
+    let mut statements = Vec::with_capacity(steps.len());
+    let mut bytes = 0;
+    for step in steps {
+        let statement = statement(table, step, ours)?;
+        match bytes_of(table, &statement) {
+            Ok(more) if statements.is_empty() || bytes + more <= BYTES_MAX => bytes += more,
+            Err(error) if statements.is_empty() => return Err(error),
+            _ => break,
+        }
+        statements.push(statement);
+    }
+    Ok(statements)
+}
+
+/// A command is one document, of 16 MiB at most; one statement may exceed this.
+pub(super) const BYTES_MAX: usize = 8 << 20;
+
+/// The statement of a step; its verb decides which command takes it.
+fn statement(table: &Table, step: &Step<'_>, ours: Ours) -> Result<Document, OriginError> {
     let id = id(table, step.key)?;
     let filter = ours.filter(&id, step.first);
     guarded(table, &id, &step.effect, filter, ours.written(step.last))
@@ -159,6 +204,43 @@ pub(super) fn at_path<'d>(document: &'d Document, path: &str) -> Option<&'d Bson
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cells::{Cell, push_cell};
+    use crate::origins::mongo::types::Kind;
+    use crate::schema::{Column, TableId};
+    use destage_core::Lsn;
+
+    #[test]
+    fn a_command_has_as_many_statements_as_it_holds_as_bson() {
+        let column = |name: &str, kind: Kind| Column {
+            type_name: kind.name().to_owned(),
+            ..Column::named(name, kind.column_type())
+        };
+        let mut table = Table::named("t".into(), "t".into());
+        table.columns = vec![column("_id", Kind::Long), column("list", Kind::Array)];
+        table.key_len = 1;
+        let mut key = Vec::new();
+        push_cell(&mut key, Cell::Value(b"1"));
+        // As a text each element has two bytes, as BSON 12 or 13.
+        let step = |elements: usize| Step {
+            table: TableId(0),
+            key: &key,
+            effect: Effect::Update(vec![Field {
+                column: 1,
+                value: Value::To(format!("[{}0]", "0,".repeat(elements)).into_bytes().into()),
+            }]),
+            groups: 0..1,
+            first: Lsn(1),
+            last: Lsn(1),
+        };
+        let count = |steps: &[Step<'_>]| {
+            let sent = statements(&table, steps, Ours::default());
+            sent.map(|statements| statements.len()).map_err(|error| error.fault)
+        };
+        assert_eq!(count(&[step(1), step(1_000), step(1)]), Ok(3));
+        assert_eq!(count(&[step(600_000), step(600_000), step(1)]), Ok(1));
+        assert_eq!(count(&[step(1_000), step(1_500_000)]), Ok(1));
+        assert_eq!(count(&[step(1_500_000), step(1_000)]), Err(Fault::Rejected));
+    }
 
     #[test]
     fn paths_lead_into_nested_documents() {

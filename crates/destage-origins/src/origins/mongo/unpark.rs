@@ -16,7 +16,7 @@ use super::collections::check_write;
 use super::connection::{Connection, Query};
 use super::guard::{self, Guard, Ours};
 use super::owner::{self, State};
-use super::statements::{Verb, durable, guarded, id};
+use super::statements::{Verb, bytes_of, durable, guarded, id};
 use super::steps::{Effect, Step, steps};
 use super::tombstones;
 use super::types::integer;
@@ -206,6 +206,7 @@ fn apply(
         }
         let filter = as_found(target, before);
         let statement = guarded(table, &target.id, &step.effect, filter, guard)?;
+        bytes_of(table, &statement)?;
         let command = verb.command(target.collection, vec![statement], connection.timeout());
         let reply = connection.command(WHAT, command);
         match reply.and_then(|reply| documents_met(WHAT, connection.place(), &reply)) {

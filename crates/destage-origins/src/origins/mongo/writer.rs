@@ -4,7 +4,7 @@ use super::collections::check_write;
 use super::connection::{Connection, Query};
 use super::guard::{self, Guard, Ours};
 use super::owner::{self, State};
-use super::statements::{Verb, id, statement};
+use super::statements::{BYTES_MAX, Verb, id, statements};
 use super::steps::{Effect, Step, steps};
 use super::tombstones::Tombstones;
 use super::types::{integer, key_cells};
@@ -135,21 +135,22 @@ impl MongoWriter {
             let mut rest = &steps[..];
             while let Some(verb) = rest.first().and_then(|step| Verb::of(&step.effect)) {
                 let is_alike = |step: &&Step<'_>| Verb::of(&step.effect) == Some(verb);
-                let (alike, others) = rest.split_at(rest.iter().take_while(is_alike).count());
-                match self.send(batch, table, verb, alike) {
-                    Ok(met) => {
+                let alike = &rest[..rest.iter().take_while(is_alike).count()];
+                let sent = match self.send(batch, table, verb, alike) {
+                    Ok((sent, met)) => {
                         written += met;
-                        if met != alike.len() as u64 && !batch.ours.ignored {
+                        if met != sent as u64 && !batch.ours.ignored {
                             continue 'looks;
                         }
+                        sent
                     }
                     Err(error) if error.fault == Fault::Rejected && !batch.ours.ignored => {
                         failed = Some((verb, error));
                         continue 'looks;
                     }
                     Err(error) => return Err(Stopped { before, error }),
-                }
-                rest = others;
+                };
+                rest = &rest[sent..];
             }
             return refusal.map_or(Ok(written), Err);
         }
@@ -254,15 +255,17 @@ impl MongoWriter {
         Ok(guards.collect())
     }
 
-    /// Sends the steps; how many documents they met.
+    /// Sends as many of the steps as one command holds; how many these are, and how many documents they met.
     fn send(
         &mut self,
         batch: &Batch<'_>,
         table: &Table,
         verb: Verb,
         steps: &[Step<'_>],
-    ) -> Result<u64, OriginError> {
+    ) -> Result<(usize, u64), OriginError> {
         let what = format!("apply a batch to {}", table.name);
+        let statements = statements(table, steps, batch.ours)?;
+        let steps = &steps[..statements.len()];
         if let (Verb::Delete, Some(tombstones)) = (verb, self.tombstones.as_mut()) {
             let mut deleted = Vec::with_capacity(steps.len());
             for step in steps {
@@ -271,16 +274,13 @@ impl MongoWriter {
             let schema = batch.schema;
             tombstones.write(&mut self.connection, schema, batch.ours, table.id, &deleted)?;
         }
-        let statements = steps
-            .iter()
-            .map(|step| statement(table, step, batch.ours))
-            .collect::<Result<_, _>>()?;
         let command = verb.command(&table.name, statements, self.connection.timeout());
         let reply = self.connection.command(&what, command)?;
         if verb == Verb::Insert {
             self.connection.collections().note(&table.name);
         }
-        documents_met(&what, self.connection.place(), &reply)
+        let met = documents_met(&what, self.connection.place(), &reply)?;
+        Ok((steps.len(), met))
     }
 }
 
@@ -353,7 +353,7 @@ impl Writer for MongoWriter {
             let found = watermark.map(|watermark| (watermark, state.epoch()));
             return verdict::landed(self.connection.place(), claim, |_| found, &groups).map(drop);
         }
-        self.advance(claim, mark, parked, &groups)?;
+        self.advance(claim, mark, parked, &groups).map_err(verdict::not_parked)?;
         match State::read(&mut self.connection)? {
             Some(state) => owner::finish_parking(&mut self.connection, &state),
             None => Ok(()),
@@ -432,7 +432,7 @@ fn passed(watermarks: &[(DomainId, Lsn)], domain: DomainId, upto: Lsn) -> Lsn {
     others.map(|(d, _)| decided_of(watermarks, *d)).fold(upto, Lsn::min)
 }
 
-/// How many of the first steps go into one command.
+/// How many of the first steps are looked at together, and go into one command if they fit.
 fn run_length(steps: &[Step<'_>]) -> usize {
     let Some(first) = steps.first() else { return 0 };
     let verb = Verb::of(&first.effect);
@@ -449,7 +449,7 @@ fn run_length(steps: &[Step<'_>]) -> usize {
     count
 }
 
-/// About how many bytes a step's statement takes.
+/// About how many bytes a step's statement takes; of JSON it may be several times as many as BSON.
 fn size(step: &Step<'_>) -> usize {
     use super::steps::Value;
     let fields = match &step.effect {
@@ -498,8 +498,6 @@ const APPLY: &str = "apply a batch";
 /// Statements in one command. FerretDB keeps a connection to its SQLite file for each update until the whole command ends,
 /// and waits for ever for one more than its hundred; others need some meanwhile.
 const STATEMENTS_MAX: usize = 32;
-/// A command is one document, of 16 MiB at most; one statement may exceed this.
-const BYTES_MAX: usize = 8 << 20;
 /// What a statement takes besides its key and values.
 const STATEMENT_BYTES: usize = 400;
 /// What a field takes besides its value; names are short.
