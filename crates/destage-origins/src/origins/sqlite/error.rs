@@ -2,7 +2,7 @@
 
 use crate::contract::OriginError;
 use destage_core::Fault;
-use rusqlite::{ErrorCode, ffi};
+use rusqlite::{Connection, ErrorCode, ffi};
 use std::fmt;
 use std::path::Path;
 
@@ -11,9 +11,19 @@ pub(super) fn classify(error: &rusqlite::Error, doing: &str) -> OriginError {
     described(error, fault(error, Fault::Denied), doing)
 }
 
-/// Classifies the error of a statement that writes a row: what SQLite only finds out while it computes with the row's
-/// values (a function in a CHECK, a trigger or an index that refuses them) is the row's fault.
-pub(super) fn classify_row(error: &rusqlite::Error, doing: &str) -> OriginError {
+/// Classifies the error of running the statement `sql`: what SQLite only finds out while it computes with values (a function
+/// in a CHECK, a trigger or an index that refuses them) is the fault of these. But a statement is prepared anew when the
+/// schema has changed, and may not fit that any more, whatever the values are.
+pub(super) fn classify_row(
+    error: &rusqlite::Error,
+    (connection, sql): (&Connection, &str),
+    doing: &str,
+) -> OriginError {
+    if error.sqlite_error_code() == Some(ErrorCode::Unknown)
+        && let Err(unfit) = connection.prepare(sql)
+    {
+        return classify(&unfit, doing);
+    }
     described(error, fault(error, Fault::Rejected), doing)
 }
 
@@ -49,7 +59,7 @@ pub(super) fn unavailable_at(doing: &str, path: &Path) -> impl Fn(rusqlite::Erro
 }
 
 fn fault(error: &rusqlite::Error, generic: Fault) -> Fault {
-    let rusqlite::Error::SqliteFailure(failure, message) = error else {
+    let rusqlite::Error::SqliteFailure(failure, _) = error else {
         return Fault::Denied;
     };
     match failure.code {
@@ -66,10 +76,6 @@ fn fault(error: &rusqlite::Error, generic: Fault) -> Fault {
         | ErrorCode::FileLockingProtocolFailed
         | ErrorCode::OperationInterrupted
         | ErrorCode::OperationAborted => Fault::Unavailable,
-        // A statement is prepared anew when the schema has changed: then tables and columns may be missing.
-        ErrorCode::Unknown if message.as_ref().is_some_and(|m| m.starts_with("no such ")) => {
-            Fault::Denied
-        }
         ErrorCode::Unknown => generic,
         _ => Fault::Denied,
     }

@@ -141,8 +141,10 @@ fn answer(connection: &Connection, query: &Query, values: &[u8]) -> Result<Answe
     let doing = || format!("cannot run the query of {}", query.key);
     tables::snapshot(connection, |connection| {
         let watermarks = tables::watermarks(connection)?;
+        let sql = sql(query);
+        let run = (connection, sql.as_str());
         let mut statement =
-            connection.prepare_cached(&sql(query)).map_err(|error| classify(&error, &doing()))?;
+            connection.prepare_cached(&sql).map_err(|error| classify(&error, &doing()))?;
         if !statement.readonly() {
             return Err(refused(format!("the query of {} writes", query.key)));
         }
@@ -151,10 +153,11 @@ fn answer(connection: &Connection, query: &Query, values: &[u8]) -> Result<Answe
         let columns = statement.column_count();
         let mut rows = statement.raw_query();
         let mut count = 0;
-        while let Some(row) = rows.next().map_err(|error| classify_row(&error, &doing()))? {
+        while let Some(row) = rows.next().map_err(|error| classify_row(&error, run, &doing()))? {
             count += 1;
             for column in 0..columns {
-                let value = row.get_ref(column).map_err(|error| classify_row(&error, &doing()))?;
+                let value =
+                    row.get_ref(column).map_err(|error| classify_row(&error, run, &doing()))?;
                 push(&mut json, value);
             }
             json.check_size()?;

@@ -219,11 +219,12 @@ fn apply_plan(
             }
         };
         let table = schema.table(bucket.table);
+        let sql = statement_text(table, bucket);
         let mut statement = connection
-            .prepare_cached(&statement_text(table, bucket))
+            .prepare_cached(&sql)
             .map_err(|error| classify(&error, &format!("cannot write to table {}", table.name)))?;
         for row in 0..bucket.len() {
-            write_row(&mut statement, table, bucket, row)?;
+            write_row((connection, &sql), &mut statement, table, bucket, row)?;
         }
         if bucket.check_after && deferred_violations(connection) {
             return Err(OriginError::new(
@@ -250,7 +251,8 @@ fn run_raw(connection: &Connection, raw: &Raw<'_>) -> Result<(), OriginError> {
         while rows.next()?.is_some() {}
         Ok(())
     };
-    run(&mut statement).map_err(|error| classify_row(&error, doing))?;
+    let ran = run(&mut statement);
+    ran.map_err(|error| classify_row(&error, (connection, &sql), doing))?;
     if raw.check_after && deferred_violations(connection) {
         Err(rejected("a deferred foreign key is violated after it".into()))
     } else {
@@ -259,6 +261,7 @@ fn run_raw(connection: &Connection, raw: &Raw<'_>) -> Result<(), OriginError> {
 }
 
 fn write_row(
+    run: (&Connection, &str),
     statement: &mut Statement<'_>,
     table: &Table,
     bucket: &Bucket<'_>,
@@ -277,7 +280,7 @@ fn write_row(
     };
     let doing = format!("cannot {what} {}:{key}", table.name);
     match changed {
-        Err(error) => Err(classify_row(&error, &doing)),
+        Err(error) => Err(classify_row(&error, run, &doing)),
         Ok(_) if bucket.columns.iter().any(|t| t.increment) => Err(OriginError::new(
             Fault::Rejected,
             format_args!("{doing}: there is no such row, or a column to increment is no number"),

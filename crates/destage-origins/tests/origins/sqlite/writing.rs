@@ -64,6 +64,28 @@ fn a_missing_table_is_denied_not_rejected() {
 }
 
 #[test]
+fn a_schema_that_a_prepared_statement_does_not_fit_any_more_is_denied_not_rejected() {
+    let changes = [
+        "ALTER TABLE lines RENAME COLUMN product TO article",
+        "ALTER TABLE lines RENAME TO rows; CREATE VIEW lines AS SELECT * FROM rows",
+        "DROP TABLE products",
+        // What the foreign key refers to is unique no more.
+        "DROP TABLE products; CREATE TABLE products (id INTEGER, name TEXT)",
+    ];
+    for change in changes {
+        let mut shop = Fixture::new(SHOP);
+        let line = |shop: &Fixture, number: &str| {
+            shop.group(&[("lines", Insert, &["1", number], &[("product", to("1"))])])
+        };
+        let first = line(&shop, "1");
+        shop.apply(&[first]).unwrap();
+        shop.sql().execute_batch(&format!("PRAGMA foreign_keys = OFF; {change}")).unwrap();
+        let second = line(&shop, "2");
+        assert_eq!(fault(shop.apply(&[second])), Some(Fault::Denied), "{change}");
+    }
+}
+
+#[test]
 fn deferred_foreign_keys_are_checked_group_by_group() {
     let mut shop = Fixture::new(
         "CREATE TABLE p (id INTEGER PRIMARY KEY);
