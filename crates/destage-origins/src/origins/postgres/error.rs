@@ -22,7 +22,7 @@ pub(super) fn classified(what: &str, place: &str, error: &Error) -> OriginError 
         return OriginError::new(Fault::Unavailable, message);
     };
     let state = db.code().code();
-    let fault = fault(state);
+    let fault = fault(state, db.routine());
     if fault == Fault::Rejected {
         return rejected(what, place, db);
     }
@@ -64,9 +64,14 @@ fn meaning(state: &str) -> &'static str {
     }
 }
 
-/// By SQLSTATE. What is not known to concern the data or the moment needs a person.
-pub(super) fn fault(state: &str) -> Fault {
+/// The server's functions that hand out transaction numbers. They use 54000 too, when they are at their end before a vacuum.
+const NUMBERING: [&str; 2] = ["GetNewTransactionId", "GetNewMultiXactId"];
+
+/// By SQLSTATE, and by the server's function that raised it where a state has two meanings. What is not known to concern the
+/// data or the moment needs a person.
+pub(super) fn fault(state: &str, routine: Option<&str>) -> Fault {
     match state {
+        "54000" if routine.is_some_and(|routine| NUMBERING.contains(&routine)) => Fault::Denied,
         // 54000: a row or an index entry too large for a page, which no second attempt makes smaller.
         "P0001" | "45000" | "54000" => Fault::Rejected,
         "25006" | "25P02" | "25P03" | "55P03" | "55006" => Fault::Unavailable,
@@ -130,7 +135,15 @@ mod tests {
             ("28P01", Fault::Denied),
             ("3D000", Fault::Denied),
         ] {
-            assert_eq!(fault(state), expected, "{state}");
+            assert_eq!(fault(state, None), expected, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_server_without_transaction_numbers_rejects_no_row() {
+        assert_eq!(fault("54000", Some("RelationGetBufferForTuple")), Fault::Rejected);
+        for routine in ["GetNewTransactionId", "GetNewMultiXactId"] {
+            assert_eq!(fault("54000", Some(routine)), Fault::Denied, "{routine}");
         }
     }
 }
