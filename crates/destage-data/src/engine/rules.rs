@@ -34,9 +34,7 @@ impl<'a> Rules<'a> {
     ) -> Vec<TableId> {
         let mut tables = Vec::new();
         for (table, op, is_structural) in changes {
-            for name in self.settings(table).triggers.iter().flatten() {
-                tables.extend(self.schema.find(name.as_bytes()).map(|table| table.id));
-            }
+            tables.extend(self.changed_by_triggers(table));
             if op.removes() || is_structural {
                 self.add_cascades(table, &mut tables);
             }
@@ -49,13 +47,38 @@ impl<'a> Rules<'a> {
         tables
     }
 
+    /// The tables that a table's triggers are declared to change.
+    fn changed_by_triggers(self, table: TableId) -> impl Iterator<Item = TableId> {
+        let names = self.settings(table).triggers.iter().flatten();
+        names.filter_map(move |name| self.schema.find(name.as_bytes())).map(|table| table.id)
+    }
+
+    /// Adds the tables that a table's cascades reach, and those that the triggers of these are declared to change.
     pub(super) fn add_cascades(self, table: TableId, tables: &mut Vec<TableId>) {
-        for &child in &self.schema.table(table).class.cascades_to {
-            if !tables.contains(&child) {
-                tables.push(child);
-                self.add_cascades(child, tables);
+        let mut reached = Vec::new();
+        self.add_children(table, &mut reached);
+        let changed = reached.iter().flat_map(|&child| self.changed_by_triggers(child));
+        for table in reached.iter().copied().chain(changed) {
+            if !tables.contains(&table) {
+                tables.push(table);
             }
         }
+    }
+
+    fn add_children(self, table: TableId, reached: &mut Vec<TableId>) {
+        for &child in &self.schema.table(table).class.cascades_to {
+            if !reached.contains(&child) {
+                reached.push(child);
+                self.add_children(child, reached);
+            }
+        }
+    }
+
+    /// Whether triggers of a table that its cascades reach change what nobody has declared.
+    fn cascades_unforeseeably(self, table: TableId) -> bool {
+        let mut reached = Vec::new();
+        self.add_children(table, &mut reached);
+        reached.into_iter().any(|child| self.is_unforeseeable(child))
     }
 
     /// The same for a group.
@@ -95,10 +118,7 @@ impl<'a> Rules<'a> {
             }
             let mut along = Vec::new();
             self.add_cascades(table, &mut along);
-            let triggers = self.settings(table).triggers.iter().flatten();
-            along.extend(
-                triggers.filter_map(|name| self.schema.find(name.as_bytes())).map(|t| t.id),
-            );
+            along.extend(self.changed_by_triggers(table));
             tables.extend(&along);
             for table in along.into_iter().chain([table]) {
                 let collections = self.schema.table(table).collections.iter();
@@ -117,7 +137,7 @@ impl<'a> Rules<'a> {
         let mut ack = Ack::Policy;
         for (table, _) in dml.declared() {
             let settings = self.settings(table);
-            if self.is_unforeseeable(table) {
+            if self.is_unforeseeable(table) || self.cascades_unforeseeably(table) {
                 return Ack::OriginInvalidate;
             }
             if settings.ack_origin {
@@ -164,10 +184,10 @@ impl<'a> Rules<'a> {
         let table = part.map_or(table, |(id, _)| self.schema.collection(id).table);
         let settings = self.settings(table);
         let table = self.schema.table(table);
-        if settings.goes_through(table) {
+        let cascades = !table.class.cascades_to.is_empty() && self.may_cascade(table, prepared);
+        if settings.goes_through(table) || (cascades && self.cascades_unforeseeably(table.id)) {
             return Ack::OriginInvalidate;
         }
-        let cascades = !table.class.cascades_to.is_empty() && self.may_cascade(table, prepared);
         if settings.ack_origin || cascades { Ack::Origin } else { Ack::Policy }
     }
 
@@ -220,6 +240,26 @@ mod tests {
         assert_eq!(reached(0, Op::Update, true), [TableId(1), TableId(2), TableId(0)]);
         assert_eq!(reached(0, Op::Update, false), []);
         assert_eq!(reached(2, Op::Update, false), [TableId(1)]);
+    }
+
+    #[test]
+    fn what_triggers_of_a_table_change_that_a_cascade_reaches_is_reached_by_it() {
+        let mut tables = ["a", "b", "c", "d"].map(|name| Table::named(name.into(), name.into()));
+        tables[0].class.cascades_to = vec![TableId(1)];
+        tables[1].class.cascades_to = vec![TableId(2)];
+        tables[2].class.opaque = Some("it has a trigger".into());
+        let schema = Schema::new(tables.to_vec(), vec![]);
+        let mut tables = vec![TableSettings::default(); 4];
+        let reached = |tables: &[TableSettings], op| {
+            let rules = Rules { schema: &schema, tables };
+            let reached = rules.reached_by([(TableId(0), op, false)].into_iter());
+            (reached, rules.cascades_unforeseeably(TableId(0)))
+        };
+        assert_eq!(reached(&tables, Op::Delete), (vec![TableId(1), TableId(2)], true));
+        tables[2].triggers = Some(vec!["d".into()]);
+        let all = vec![TableId(1), TableId(2), TableId(3)];
+        assert_eq!(reached(&tables, Op::Delete), (all, false));
+        assert_eq!(reached(&tables, Op::Update), (vec![], false));
     }
 
     #[test]

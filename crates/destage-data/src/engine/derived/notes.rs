@@ -23,13 +23,10 @@ impl Engine {
         for unit in txn.blind_units() {
             versions.table(self.rows.get(unit).table, lsn);
         }
-        cascades.into_iter().for_each(|table| versions.table(table, lsn));
-        let tables: Vec<TableId> = txn.touched().map(|(table, ..)| table).collect();
+        cascades.iter().for_each(|&table| versions.table(table, lsn));
+        let written = txn.touched().map(|(table, ..)| table);
+        let tables: Vec<TableId> = written.chain(cascades).collect();
         tables.iter().for_each(|&table| self.results_changed(Some(table)));
-        self.rules()
-            .reached_by_txn(txn)
-            .into_iter()
-            .for_each(|table| self.results_changed(Some(table)));
         if tables.iter().any(|&table| self.rules().is_unforeseeable(table)) {
             self.derived.versions_mut().everything(lsn);
             self.results_changed(None);

@@ -1,7 +1,7 @@
 //! What the origin changes by itself, and rows whose fetch or whose change is overtaken: none of it is served as it was.
 
 use super::claims::Script;
-use super::shop::{self, ITEM, PARENT};
+use super::shop::{self, CHILD, ITEM, NAMES, PARENT};
 use crate::cells::Cell;
 use crate::change::{GroupWriter, Op, Set};
 use crate::engine::{Asker, DOMAIN, Engine, FetchJob, Io, ParkedAnswer, ParkedCommand};
@@ -197,6 +197,23 @@ fn a_delete_with_triggers_that_were_declared_harmless_still_takes_its_children_a
     script.destage();
     assert_eq!(script.received().0, ":1\r\n");
     assert_eq!(script.told_again("HGET child:1 qty", None, 1), "$-1\r\n");
+}
+
+#[test]
+fn a_delete_drops_what_the_triggers_of_its_children_are_declared_to_change() {
+    let mut script = Script::serving(|schema| {
+        cascades(schema);
+        schema.tables[CHILD].class.opaque = Some("it has trigger t".into());
+    });
+    script.engine.config.tables[CHILD].triggers = Some(vec![NAMES[ITEM].into()]);
+    assert_eq!(script.told("HGET item:0 n"), "$2\r\n10\r\n");
+    script.send("DEL parent:1");
+    script.fetch(0);
+    script.sync();
+    script.destage();
+    assert_eq!(script.received().0, ":1\r\n");
+    let row = ["0", "11", "v0", "", "old"];
+    assert_eq!(script.told_again("HGET item:0 n", Some(&row), 1), "$2\r\n11\r\n");
 }
 
 #[test]
