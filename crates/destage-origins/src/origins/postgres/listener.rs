@@ -160,25 +160,30 @@ fn covered(connection: &mut Connection, schema: &Schema) -> Result<Vec<TableId>,
             lacking => tracing::warn!(
                 table = table.name,
                 lacking,
-                "triggers are missing, so others' changes of the table are not told of; run destage schema \
-                 --install-invalidation again"
+                "triggers are missing or tell of another name of the table, so others' changes of it are not told of; run \
+                 destage schema --install-invalidation again"
             ),
         }
     }
     Ok(covered)
 }
 
-/// The tables with triggers, and how many of a table and its partitions lack some.
+/// The tables with triggers, and how many of a table and its partitions lack some. A trigger tells of the name that the table
+/// had when it was made, which is its first argument, up to a zero: of a table that was renamed since nobody is told.
 const COVERED: &str = "
-SELECT place, count(*) FILTER (WHERE triggers < 4)
-FROM (SELECT r.place, c.oid,
-             (SELECT count(*) FROM pg_catalog.pg_trigger t
-              WHERE t.tgrelid = c.oid AND t.tgfoid = to_regproc('destage_changed')
-                AND t.tgenabled IN ('O', 'A')) AS triggers
-      FROM unnest($1::text[]) WITH ORDINALITY AS r (name, place)
+SELECT place, count(*) FILTER (WHERE named < 4)
+FROM (SELECT r.place, c.oid, t.triggers, t.named
+      FROM (SELECT name, place,
+                   convert_to(name, getdatabaseencoding()::name) || '\\x00'::bytea AS argument
+            FROM unnest($1::text[]) WITH ORDINALITY AS r (name, place)) r
       CROSS JOIN LATERAL (SELECT to_regclass(r.name)::oid AS relid
           UNION SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(to_regclass(r.name)) p) m
-      JOIN pg_catalog.pg_class c ON c.oid = m.relid AND c.relkind IN ('r', 'p')) f
+      JOIN pg_catalog.pg_class c ON c.oid = m.relid AND c.relkind IN ('r', 'p')
+      CROSS JOIN LATERAL (SELECT count(*) AS triggers, count(*) FILTER (
+              WHERE substring(t.tgargs FOR octet_length(r.argument)) = r.argument) AS named
+          FROM pg_catalog.pg_trigger t
+          WHERE t.tgrelid = c.oid AND t.tgfoid = to_regproc('destage_changed')
+            AND t.tgenabled IN ('O', 'A')) t) f
 GROUP BY place HAVING bool_or(triggers > 0)
 ORDER BY place";
 

@@ -6,6 +6,8 @@ use destage_core::{DomainId, Fault, Lsn};
 use destage_origins::change::Op;
 use destage_origins::contract::Origin;
 use destage_origins::origins::Postgres;
+use destage_origins::schema::Table;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -125,4 +127,29 @@ fn an_origin_that_does_not_answer_is_unavailable_in_time() {
     assert!(start.elapsed() < Duration::from_secs(60) && !error.message.contains("secret"));
     drop(silent);
     assert_eq!(origin.schema().err().unwrap().fault, Fault::Unavailable);
+}
+
+#[test]
+fn a_table_that_was_renamed_is_not_told_of_before_its_triggers_are_installed_again() {
+    let Some(database) = Database::open("read_renamed") else { return };
+    database
+        .sql("CREATE TABLE \"ö;ld\" (id int PRIMARY KEY); CREATE TABLE other (id int PRIMARY KEY)");
+    let origin = database.origin();
+    let told_of = || -> Vec<String> {
+        let schema = Arc::new(origin.schema().unwrap());
+        let listener = origin.listener(&schema).unwrap();
+        let tables = listener.iter().flat_map(|listener| listener.tables());
+        tables.map(|table| schema.table(*table).name.clone()).collect()
+    };
+    let install = || {
+        let schema = origin.schema().unwrap();
+        let tables: Vec<&Table> = schema.reachable().iter().collect();
+        origin.install_invalidation(&tables, false).unwrap();
+    };
+    install();
+    assert_eq!(told_of(), ["other", "ö;ld"]);
+    database.sql("ALTER TABLE \"ö;ld\" RENAME TO new");
+    assert_eq!(told_of(), ["other"]);
+    install();
+    assert_eq!(told_of(), ["new", "other"]);
 }
