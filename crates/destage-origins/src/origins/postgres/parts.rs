@@ -131,6 +131,13 @@ struct Progress {
     over: bool,
 }
 
+impl Progress {
+    /// A part is committed, and so are those before it. Of one of these the answer may be read later.
+    fn commit(&mut self, at: usize) {
+        self.committed = self.committed.max(at + 1);
+    }
+}
+
 impl<'r, 'p> Run<'r, 'p> {
     /// Every so manyth part, on one connection.
     async fn connection(&self, session: &mut Session, first: usize) {
@@ -166,7 +173,7 @@ impl<'r, 'p> Run<'r, 'p> {
         let end = transaction.run(&session.client, self.batch.check, begun).await;
         match end.map_err(|error| self.database(error))? {
             End::Committed => {
-                self.progress.send_modify(|progress| progress.committed = at + 1);
+                self.progress.send_modify(|progress| progress.commit(at));
                 Ok(true)
             }
             End::Moved => Err(Failure::Moved),
@@ -346,3 +353,16 @@ pub(super) async fn raw_step<'s>(
 
 /// The part of the time for an operation in which parts may begin.
 const PATIENCE: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_read_late_takes_nothing_back() {
+        let mut progress = Progress::default();
+        progress.commit(1);
+        progress.commit(0);
+        assert_eq!(progress.committed, 2);
+    }
+}
