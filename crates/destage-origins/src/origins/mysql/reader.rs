@@ -56,7 +56,17 @@ impl MysqlReader {
             "SET SESSION sql_mode = {SQL_MODE}, foreign_key_checks = 1, check_constraint_checks = 1"
         );
         let restored = self.connection.script(what, &["ROLLBACK", &mode]);
-        reserved.and_then(|()| restored.map(drop)).map(|()| keys)
+        reserved.and_then(|()| restored.map(drop)).map(|()| keys).map_err(|error| {
+            if error.fault != Fault::Rejected {
+                return error;
+            }
+            let why = format!(
+                "{}; AUTO_INCREMENT values are taken by inserts that are undone, whose other columns are 0 or empty: no row of \
+                 the table may have these in a unique column",
+                error.message
+            );
+            OriginError { message: why, ..error }
+        })
     }
 
     fn reserve_all(

@@ -93,7 +93,9 @@ fn new_keys_are_reserved_and_never_handed_out_twice() {
          INSERT INTO parent VALUES (1); INSERT INTO t VALUES (7, 'x', 9, 1);
          CREATE TABLE plain (id int PRIMARY KEY);
          CREATE TABLE watched (id int AUTO_INCREMENT PRIMARY KEY);
-         CREATE TRIGGER watch BEFORE INSERT ON watched FOR EACH ROW SET @a = 1",
+         CREATE TRIGGER watch BEFORE INSERT ON watched FOR EACH ROW SET @a = 1;
+         CREATE TABLE met (id int AUTO_INCREMENT PRIMARY KEY, mail varchar(9) NOT NULL UNIQUE);
+         INSERT INTO met VALUES (1, '')",
     );
     let mut claimed = Claimed::before(&database.origin());
     let table = claimed.table("t").clone();
@@ -110,6 +112,9 @@ fn new_keys_are_reserved_and_never_handed_out_twice() {
         let table = claimed.table(name).clone();
         assert_eq!(claimed.reader.next_keys(&table, 1).unwrap_err().fault, Fault::Denied, "{name}");
     }
+    let met = claimed.reader.next_keys(&claimed.table("met").clone(), 1).unwrap_err();
+    assert_eq!(met.fault, Fault::Rejected);
+    assert!(met.message.contains("for key 'mail'") && met.message.contains("0 or empty"), "{met}");
     // The session checks again afterwards.
     let row = claimed.fetch("t", &[&["13"]]).rows.remove(0);
     assert_eq!(shown(row.as_deref()), "13|y|9|1");
