@@ -15,11 +15,7 @@ pub fn run(
     env: &[(&str, Option<String>)],
     done: impl FnOnce(io::Result<ExitStatus>) + Send + 'static,
 ) -> io::Result<u32> {
-    let mut shell = Command::new("/bin/sh");
-    shell.arg("-c").arg(command);
-    for name in SECRETS {
-        shell.env_remove(name);
-    }
+    let mut shell = shell(command);
     for (name, value) in env {
         match value {
             Some(value) => shell.env(name, value),
@@ -32,8 +28,19 @@ pub fn run(
     Ok(id)
 }
 
+/// A command for the shell, which gets none of [`SECRETS`].
+pub fn shell(command: &str) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(command);
+    for name in SECRETS {
+        shell.env_remove(name);
+    }
+    shell
+}
+
 /// Variables by which this process may have been told passwords, which are nobody else's.
-pub const SECRETS: [&str; 2] = ["DESTAGE_PASSWORD", "DESTAGE_ORIGIN"];
+pub const SECRETS: [&str; 4] =
+    ["DESTAGE_PASSWORD", "DESTAGE_ORIGIN", "DESTAGE_REPLICAS", "DESTAGE_TOKENS"];
 
 /// The exit code to pass on: the command's own, or 128 + signal as shells do.
 pub fn exit_code(status: ExitStatus) -> u8 {

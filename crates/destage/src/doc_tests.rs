@@ -208,3 +208,17 @@ fn every_flag_and_variable_that_a_sentence_names_exists() {
     }
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
+
+/// What a command line takes from a variable without ever showing it, no command that the server starts may inherit.
+#[test]
+fn commands_of_the_user_inherit_no_variable_that_may_hold_a_password() {
+    let mut secrets = BTreeSet::new();
+    for (_, command) in commands() {
+        let hidden = command.get_arguments().filter(|arg| arg.is_hide_env_values_set());
+        secrets.extend(hidden.filter_map(|arg| arg.get_env()).map(|name| name.to_os_string()));
+    }
+    let kept = destage_runtime::child::shell("true");
+    let kept: BTreeSet<_> = kept.get_envs().map(|(name, value)| (name.into(), value)).collect();
+    assert_eq!(kept, secrets.iter().map(|name| (name.clone(), None)).collect());
+    assert!(secrets.len() >= 4, "{secrets:?}");
+}

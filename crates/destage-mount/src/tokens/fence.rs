@@ -12,7 +12,7 @@ use super::etcd::Etcd;
 use super::wire;
 use crate::origin::claim;
 use crossbeam_channel::bounded;
-use destage_runtime::{ServeError, exit};
+use destage_runtime::{ServeError, child, exit};
 use destage_tokens::HostId;
 use hashbrown::{HashMap, HashSet};
 use rustix::fs::FlockOperation;
@@ -196,17 +196,21 @@ fn by_lock(path: &Path, word: &str, by: &By) -> Result<String, String> {
         ));
     };
     let (name, process) = who.split_once(' ').unwrap_or((&who, ""));
-    let status = Command::new("sh")
-        .args(["-c", command])
-        .env("DESTAGE_FENCE_HOST", name)
-        .env("DESTAGE_FENCE_PROCESS", process)
-        .env("DESTAGE_FENCE_JOURNAL", word)
-        .status();
-    match status {
+    match fencing(command, name, process, word).status() {
         Ok(status) if status.success() => Ok(format!("the --fence-command has succeeded ({who})")),
         Ok(status) => Err(format!("the --fence-command failed ({who}): {status}")),
         Err(error) => Err(format!("the --fence-command cannot be started: {error}")),
     }
+}
+
+/// The command that shuts a host out.
+fn fencing(command: &str, name: &str, process: &str, journal: &str) -> Command {
+    let mut fencing = child::shell(command);
+    fencing
+        .env("DESTAGE_FENCE_HOST", name)
+        .env("DESTAGE_FENCE_PROCESS", process)
+        .env("DESTAGE_FENCE_JOURNAL", journal);
+    fencing
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -220,3 +224,19 @@ const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// How often, and how long apart, a lock is tried that is taken.
 const CLAIM_TRIES: u32 = 40;
 const CLAIM_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn the_command_is_told_of_the_host_and_no_password() {
+        let fencing = fencing("true", "b", "7", "journal");
+        let told: HashMap<&OsStr, Option<&OsStr>> = fencing.get_envs().collect();
+        assert_eq!(told[OsStr::new("DESTAGE_FENCE_PROCESS")], Some(OsStr::new("7")));
+        for secret in child::SECRETS {
+            assert_eq!(told.get(OsStr::new(secret)), Some(&None), "{secret}");
+        }
+    }
+}

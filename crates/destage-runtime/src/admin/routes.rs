@@ -148,7 +148,7 @@ async fn command(
         let message = format!("{COMMANDS_MAX} commands are under way: wait for one, or end it");
         return error(StatusCode::SERVICE_UNAVAILABLE, &message);
     };
-    log(&command, &args);
+    tracing::info!("admin command: {}", logged(&command, &args));
     let limit = timeout_ms.map(Duration::from_millis);
     let caller = limit.map_or_else(Caller::patient, Caller::within);
     // Both end with this future, which ends with the connection.
@@ -176,16 +176,20 @@ async fn body(bodies: &Semaphore, request: Request) -> Result<Command, Response>
     }
 }
 
-fn log(command: &str, args: &[String]) {
-    // What stands behind the two words of a decision are rows, which are nobody's business here.
-    let words = if command == "parked" { 2 } else { args.len() };
+/// What the log says of a command: no rows, and no addresses with passwords in them.
+fn logged(command: &str, args: &[String]) -> String {
+    let words = match command {
+        // Behind these are rows, and servers' addresses.
+        "parked" => 2,
+        "replicas" => 1,
+        "invalidate" => return format!("invalidate ({} keys)", args.len()),
+        _ => args.len(),
+    };
     let all = args[..words.min(args.len())].join(" ");
     let (command, all) = (escaped(command), escaped(&all));
     match all.char_indices().nth(LOGGED_CHARS_MAX) {
-        None => tracing::info!("admin command: {command} {all}"),
-        Some((cut, _)) => {
-            tracing::info!("admin command: {command} {}... ({} bytes)", &all[..cut], all.len());
-        }
+        None => format!("{command} {all}"),
+        Some((cut, _)) => format!("{command} {}... ({} bytes)", &all[..cut], all.len()),
     }
 }
 
@@ -273,6 +277,22 @@ fn error(status: StatusCode, message: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_says_what_was_asked_and_neither_rows_nor_passwords() {
+        for (words, said) in [
+            (&["policy", "write-through", "D=1s"][..], "policy write-through D=1s"),
+            (&["replicas", "add", "redis://:hush@d:6379"], "replicas add"),
+            (&["replicas"], "replicas "),
+            (&["parked", "edit", "7", "hush"], "parked edit 7"),
+            (&["invalidate", "mail:hush", "t:*"], "invalidate (2 keys)"),
+        ] {
+            let args: Vec<String> = words[1..].iter().map(|&word| word.to_owned()).collect();
+            assert_eq!(logged(words[0], &args), said);
+        }
+        let long = logged("policy", &["x".repeat(LOGGED_CHARS_MAX + 1)]);
+        assert!(long.ends_with("x... (201 bytes)") && long.len() < 230, "{long}");
+    }
 
     #[test]
     fn only_addresses_and_localhost_are_hosts() {

@@ -182,6 +182,7 @@ fn the_command_of_run_gets_no_password() {
         // The flag comes first, so that the variable is not used.
         command.env("DESTAGE_PASSWORD", "secret-of-the-test");
         command.env("DESTAGE_ORIGIN", "secret-of-the-test");
+        command.env("DESTAGE_TOKENS", "secret-of-the-test");
         let done = command.output().expect("it runs");
         let log = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(6), "{log}");
