@@ -19,7 +19,8 @@ use destage_core::Time;
 use destage_engine::Drive;
 use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
-use destage_runtime::shell::{LISTENER, Shell, WAKER};
+use destage_runtime::shell::{EndRequest, LISTENER, Shell, WAKER};
+use destage_runtime::shutdown::Request;
 use destage_runtime::sockets::{Listen, Reserved};
 use destage_runtime::{exit, flusher, notify};
 use hashbrown::HashMap;
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant};
 
 /// Above this measured latency, syncs of the log leave the server's thread.
 const INLINE_SYNC_MAX: Duration = Duration::from_millis(3);
-/// How long the end of the process waits for jobs under way.
+/// How long the end of the process waits for the next job under way to end.
 const JOBS_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The live server.
@@ -431,20 +432,41 @@ impl Server {
         (clean && self.is_quiet()) || self.shell.is_out_of_time()
     }
 
-    /// Closes the volumes and waits for their last jobs; false if that takes too long.
-    fn close_volumes(&mut self) -> bool {
+    /// Closes the volumes and waits for their last jobs.
+    ///
+    /// # Errors
+    /// That takes too long, or somebody asks for the end at once.
+    fn close_volumes(&mut self) -> Result<(), ServeError> {
+        let dirty = |message| Err(ServeError::new(exit::DIRTY_REMAINS, message));
         let now = self.now();
         self.groups.close();
         self.volumes.iter_mut().for_each(|served| served.volume.close(now));
+        let mut until = Instant::now() + JOBS_WAIT_MAX;
         loop {
             self.drive();
             let closed = self.volumes.iter().all(|served| served.volume.is_closed());
             if closed && self.under_way == 0 {
-                return true;
+                return Ok(());
             }
-            let Ok(event) = self.shell.await_event(JOBS_WAIT_MAX) else { return false };
-            if let Event::Done { .. } | Event::GroupDone { .. } = event {
-                self.event(event);
+            let limit = until.saturating_duration_since(Instant::now());
+            if limit.is_zero() {
+                return dirty(
+                    "a disk does not answer; what the cache holds is recovered at the next start",
+                );
+            }
+            match self.shell.await_event(limit) {
+                Ok(event @ (Event::Done { .. } | Event::GroupDone { .. })) => {
+                    self.event(event);
+                    until = Instant::now() + JOBS_WAIT_MAX;
+                }
+                Ok(Event::End(EndRequest::Shutdown(Request::Now))) => {
+                    return dirty(
+                        "stopped at once, while disks were waited for; what the cache holds is recovered at the next start",
+                    );
+                }
+                // Others' events come as well, and must not make it longer.
+                Ok(Event::End(request)) => self.shell.heed(request),
+                Ok(Event::Control(_) | Event::File(_)) | Err(_) => {}
             }
         }
     }
@@ -455,13 +477,9 @@ impl Server {
         if let Some(files) = &mut self.files {
             files.unmount();
         }
-        let ended = self.close_volumes();
+        let closed = self.close_volumes();
         self.shell.finish_progress();
-        if !ended {
-            let message =
-                "a disk does not answer; what the cache holds is recovered at the next start";
-            return Err(ServeError::new(exit::DIRTY_REMAINS, message));
-        }
+        closed?;
         let mut report = ShutdownReport::default();
         let volumes = std::mem::take(&mut self.volumes);
         for (served, context) in volumes.into_iter().zip(self.contexts.iter()) {

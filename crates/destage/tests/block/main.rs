@@ -12,6 +12,7 @@ mod conformance;
 mod crash;
 mod damage;
 mod disks;
+mod ending;
 mod file_systems;
 mod files;
 mod group;

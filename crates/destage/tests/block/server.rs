@@ -210,6 +210,21 @@ impl Server {
         crate::harness::server::signal(self.child.id(), Signal::TERM);
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        log_text(&self.log)
+    }
+
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> i32 {
         let mut code = None;
@@ -294,6 +309,11 @@ impl SlowDisk {
     pub(crate) fn noting(scratch: &Scratch, image: &Path) -> Option<Self> {
         let log = format!("logfile={}", scratch.join("origin.log").display());
         Self::filtered(scratch, image, &["log"], &[log])
+    }
+
+    /// Has it answer nothing any more.
+    pub(crate) fn hang(&self) {
+        crate::harness::server::signal(self.child.id(), Signal::STOP);
     }
 
     fn filtered(scratch: &Scratch, image: &Path, filters: &[&str], how: &[String]) -> Option<Self> {
