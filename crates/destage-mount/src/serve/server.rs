@@ -6,7 +6,8 @@ use super::{Event, ServeError};
 use crate::settings::Settings;
 use destage_core::{Span, StopReason};
 use destage_engine::Drive;
-use destage_runtime::shell::Shell;
+use destage_runtime::shell::{EndRequest, Shell};
+use destage_runtime::shutdown::Request;
 use destage_runtime::{exit, fuse, notify, policy};
 use destage_tokens::Root;
 use fuser::BackgroundSession;
@@ -16,6 +17,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long the end of the process waits for the journal.
+const COMMIT_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How often it looks meanwhile.
+const COMMIT_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long tokens are given back at the end.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -166,10 +171,45 @@ impl Server {
         self.shell.drain(dirty, self.settings.drain_timeout.max(Span::from_nanos(1)));
     }
 
+    /// Waits until the journal holds durably what has been answered, for a limited time. How many groups it does not hold.
+    fn await_commit(&mut self) -> u64 {
+        let upto = self.live.with(|front, now| {
+            front.commit_soon(now);
+            front.last()
+        });
+        let until = Instant::now() + COMMIT_WAIT_MAX;
+        loop {
+            let at = self.live.tick();
+            let missing = self.live.with(|front, _| upto.0.saturating_sub(front.committed().0));
+            let limit = until.saturating_duration_since(Instant::now());
+            if missing == 0 || limit.is_zero() || self.stopped() == Some(StopReason::JournalFailed)
+            {
+                return missing;
+            }
+            // The journal's thread says nothing when it has done something.
+            let wait = self.shell.timeout(at).min(limit).min(COMMIT_LOOK_EVERY);
+            match self.shell.await_event(wait) {
+                Ok(Event::End(EndRequest::Shutdown(Request::Now))) => return missing,
+                Ok(Event::End(request)) => self.shell.heed(request),
+                // Others' events come as well, and must not make it longer.
+                _ => {}
+            }
+        }
+    }
+
     fn finish(mut self) -> Result<(), ServeError> {
-        self.shell.finish_progress();
         self.live.close();
         let left = self.live.with(|front, _| front.undecided());
+        let lost = if left > 0 { self.await_commit() } else { 0 };
+        self.shell.finish_progress();
+        if lost > 0 {
+            let message = format!(
+                "stopped with {left} groups that are not at the origin, and the newest {lost} of them are not in the journal {} \
+                 either, which cannot be written: look after its disk",
+                self.settings.journal.display()
+            );
+            return Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
+        }
         if self.is_fenced() {
             let message = format!(
                 "other hosts have shut this one out; what they did not find at the origin is in the journal {}: start again, and \

@@ -13,6 +13,7 @@ mod cluster;
 mod coherence;
 mod commands;
 mod crash;
+mod ending;
 mod etcd;
 mod exercised;
 mod mounted;
