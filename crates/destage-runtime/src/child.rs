@@ -1,31 +1,136 @@
 //! `--run 'CMD'`: a command that lives as long as the server it talks to.
 
-use std::io;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
+use std::convert::Infallible;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-/// Starts `command` in a shell with `env` added to its environment, in which `None` unsets what this process has, and calls
-/// `done` on its own thread once it has ended. It gets none of [`SECRETS`] but by `env`. Its standard streams are this process's.
-/// Returns its process id.
-///
-/// # Errors
-/// The shell or the thread could not be started.
-pub fn run(
-    command: &str,
-    env: &[(&str, Option<String>)],
-    done: impl FnOnce(io::Result<ExitStatus>) + Send + 'static,
-) -> io::Result<u32> {
-    let mut shell = shell(command);
-    for (name, value) in env {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
+/// How long a command may go on that has been asked to end.
+const END_MAX: Duration = Duration::from_secs(10);
+/// The code of one that was killed, as shells say it.
+const KILLED: u8 = 128 + 9;
+
+/// A command that runs beside the server; [`end`](Self::end) sees to it that it does not outlive that.
+#[derive(Debug)]
+pub struct Child {
+    /// None once it has ended: another process may have its number.
+    process: Arc<Mutex<Option<Pid>>>,
+    /// Whether what it starts is signalled with it.
+    is_group: bool,
+    /// Disconnected once it has ended.
+    runs: Receiver<Infallible>,
+    code: Arc<OnceLock<u8>>,
+    /// When it was asked to end.
+    asked: OnceLock<Instant>,
+}
+
+impl Child {
+    /// Starts `command` in a shell with `env` added to its environment, in which `None` unsets what this process has, and calls
+    /// `done` with its exit code on a thread of its own once it has ended. It gets none of [`SECRETS`] but by `env`. Its
+    /// standard streams are this process's.
+    ///
+    /// # Errors
+    /// The shell or the thread could not be started.
+    pub fn run(
+        command: &str,
+        env: &[(&str, Option<String>)],
+        done: impl FnOnce(u8) + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut shell = shell(command);
+        for (name, value) in env {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        // At a terminal it stays in the group in front: others may not read there, and Ctrl-C would not reach it.
+        let is_group = !io::stdin().is_terminal();
+        if is_group {
+            shell.process_group(0);
+        }
+        let mut child = shell.spawn()?;
+        let pid = Pid::from_child(&child);
+        let (running, runs) = bounded::<Infallible>(0);
+        let started = Self {
+            process: Arc::new(Mutex::new(Some(pid))),
+            is_group,
+            runs,
+            code: Arc::default(),
+            asked: OnceLock::new(),
         };
+        let (process, code) = (started.process.clone(), started.code.clone());
+        let waits = thread::Builder::new().name("run".into()).spawn(move || {
+            let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while waitid(WaitId::Pid(pid), ended) == Err(rustix::io::Errno::INTR) {}
+            // It keeps its number until nobody signals it any more.
+            let status = {
+                let mut process = lock(&process);
+                *process = None;
+                child.wait()
+            };
+            let status = status.map_or(1, exit_code);
+            let _ = code.set(status);
+            drop(running);
+            done(status);
+        });
+        match waits {
+            Ok(_) => Ok(started),
+            Err(error) => {
+                started.kill();
+                Err(error)
+            }
+        }
     }
-    let mut child = shell.spawn()?;
-    let id = child.id();
-    thread::Builder::new().name("run".into()).spawn(move || done(child.wait()))?;
-    Ok(id)
+
+    /// Asks it to end, with what it has started, if nobody has.
+    pub fn ask(&self) {
+        if self.asked.set(Instant::now()).is_ok() {
+            self.signal(Signal::TERM);
+        }
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Has it end, within ten seconds of when it was first asked to. Its exit code: its own, or 128 + signal as shells do.
+    pub fn end(&self) -> u8 {
+        self.ask();
+        let asked = self.asked.get().map_or(END_MAX, Instant::elapsed);
+        if self.outlives(END_MAX.saturating_sub(asked)) {
+            tracing::warn!("the command of --run does not end, and is killed");
+            self.kill();
+            // It ends as soon as the kernel lets go of it.
+            self.outlives(END_MAX);
+        }
+        self.code.get().copied().unwrap_or(KILLED)
+    }
+
+    fn outlives(&self, limit: Duration) -> bool {
+        self.runs.recv_timeout(limit) == Err(RecvTimeoutError::Timeout)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = lock(&self.process);
+        let Some(pid) = *process else { return };
+        let kill = if self.is_group { kill_process_group } else { kill_process };
+        if let Err(error) = kill(pid, signal) {
+            tracing::warn!(%error, ?signal, "cannot signal the command of --run");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic ends the process: see the program's `main`.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A command for the shell, which gets none of [`SECRETS`].
@@ -42,8 +147,7 @@ pub fn shell(command: &str) -> Command {
 pub const SECRETS: [&str; 4] =
     ["DESTAGE_PASSWORD", "DESTAGE_ORIGIN", "DESTAGE_REPLICAS", "DESTAGE_TOKENS"];
 
-/// The exit code to pass on: the command's own, or 128 + signal as shells do.
-pub fn exit_code(status: ExitStatus) -> u8 {
+fn exit_code(status: ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)
@@ -52,13 +156,15 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
-    use std::time::Duration;
+
+    const LIMIT: Duration = Duration::from_secs(60);
 
     fn code_of(command: &str, env: &[(&str, Option<String>)]) -> u8 {
-        let (sender, receiver) = mpsc::channel();
-        run(command, env, move |status| sender.send(status.unwrap()).unwrap()).unwrap();
-        exit_code(receiver.recv_timeout(Duration::from_secs(20)).unwrap())
+        let (sender, receiver) = bounded(1);
+        let child = Child::run(command, env, move |code| sender.send(code).unwrap()).unwrap();
+        let code = receiver.recv_timeout(LIMIT).unwrap();
+        assert_eq!(child.end(), code);
+        code
     }
 
     #[test]
@@ -70,5 +176,14 @@ mod tests {
         );
         assert_eq!(code_of("true", &[]), 0);
         assert_eq!(code_of("kill -TERM $$", &[]), 143);
+    }
+
+    #[test]
+    fn a_command_that_outlives_its_server_is_asked_to_end_or_killed() {
+        let child = Child::run("exec sleep 3600", &[], |_| {}).unwrap();
+        assert_eq!(child.end(), 143);
+        let child = Child::run("trap '' TERM; while :; do sleep 3600; done", &[], |_| {}).unwrap();
+        child.kill();
+        assert_eq!(child.end(), KILLED);
     }
 }

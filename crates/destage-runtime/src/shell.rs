@@ -5,19 +5,20 @@
 
 use crate::admin::{self, AdminHandle, Control};
 use crate::auth::Auth;
+use crate::child::Child;
 use crate::clock::Clock;
+use crate::exit;
 use crate::notify::{self, Pulse};
 use crate::progress::Progress;
 use crate::serve_error::ServeError;
 use crate::shutdown::{self, Request};
 use crate::sockets::{BindError, Listener, Reserved, Stream};
-use crate::{child, exit};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use destage_core::{Span, Time};
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The listening socket, in a poll's events. Connections have smaller tokens.
@@ -77,7 +78,8 @@ pub struct Shell<E> {
     admin: Option<AdminHandle>,
     signals: Option<shutdown::Watcher>,
     ending: Option<Ending>,
-    child_code: Option<u8>,
+    /// The command that runs beside it. The signals' thread ends it as well.
+    child: Arc<OnceLock<Child>>,
 }
 
 /// An end that was asked for.
@@ -109,7 +111,7 @@ impl<E> Shell<E> {
             admin: None,
             signals: None,
             ending: None,
-            child_code: None,
+            child: Arc::default(),
         })
     }
 
@@ -251,24 +253,29 @@ impl<E: From<EndRequest> + Send + 'static> Shell<E> {
     /// # Errors
     /// The system cannot watch them.
     pub fn watch_signals(&mut self) -> Result<(), ServeError> {
-        let outbox = self.outbox.clone();
-        let tell = move |request| outbox.send(EndRequest::Shutdown(request).into());
+        let (outbox, child) = (self.outbox.clone(), self.child.clone());
+        let tell = move |request| {
+            // However far the end has come.
+            if let (Request::Now, Some(child)) = (request, child.get()) {
+                child.kill();
+            }
+            outbox.send(EndRequest::Shutdown(request).into());
+        };
         let signals = shutdown::watch(tell).map_err(|error| ServeError::internal(&error))?;
         self.signals = Some(signals);
         Ok(())
     }
 
-    /// Runs a command, whose end is the server's.
+    /// Runs a command, whose end is the server's, and which does not outlive the server. Once.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn run_child(&self, command: &str, env: &[(&str, Option<String>)]) -> io::Result<()> {
         let outbox = self.outbox.clone();
-        let ended = move |status: io::Result<_>| {
-            let code = status.map_or(exit::BUG, child::exit_code);
-            outbox.send(EndRequest::ChildEnded(code).into());
-        };
-        child::run(command, env, ended).map(drop)
+        let ended = move |code| outbox.send(EndRequest::ChildEnded(code).into());
+        let child = Child::run(command, env, ended)?;
+        assert!(self.child.set(child).is_ok(), "a server runs one command");
+        Ok(())
     }
 }
 
@@ -290,6 +297,10 @@ impl<E> Shell<E> {
     pub fn drain(&mut self, dirty: u64, limit: Span) {
         tracing::info!(groups = dirty, "shutting down: destaging what is dirty");
         notify::stopping("shutting down: destaging what is dirty");
+        // What it writes as it ends is destaged as well, where that is taken.
+        if let Some(child) = self.child.get() {
+            child.ask();
+        }
         let until = (limit != Span::MAX).then(|| self.clock.now() + limit);
         self.ending = Some(Ending { until, first: dirty, bar: Progress::new("draining", dirty) });
     }
@@ -303,13 +314,12 @@ impl<E> Shell<E> {
     /// What else an end that has begun owes to what asked for it.
     pub fn heed(&mut self, request: EndRequest) {
         match request {
-            EndRequest::Shutdown(Request::Drain) => {}
+            EndRequest::Shutdown(Request::Drain) | EndRequest::ChildEnded(_) => {}
             EndRequest::Shutdown(Request::Now) => {
                 if let Some(ending) = &mut self.ending {
                     ending.until = Some(self.clock.now());
                 }
             }
-            EndRequest::ChildEnded(code) => self.child_code = Some(code),
         }
     }
 
@@ -333,15 +343,22 @@ impl<E> Shell<E> {
         }
     }
 
-    /// How the command ended that was run.
+    /// Ends the command that was run, if it has not ended by itself.
     ///
     /// # Errors
-    /// With its own code, if it failed.
+    /// With its own code, if it failed or was cut off.
     pub fn child_result(&self) -> Result<(), ServeError> {
-        match self.child_code {
+        match self.child.get().map(Child::end) {
             None | Some(0) => Ok(()),
             Some(code) => Err(ServeError::new(code, format!("the command ended with {code}"))),
         }
+    }
+}
+
+impl<E> Drop for Shell<E> {
+    fn drop(&mut self) {
+        // However the server ends.
+        let _ = self.child_result();
     }
 }
 
@@ -418,10 +435,26 @@ mod tests {
     fn a_command_ends_the_server_with_its_own_code() {
         let mut shell = shell();
         shell.run_child("exit 7", &[]).unwrap();
-        let request = shell.await_event(LIMIT).unwrap();
+        assert_eq!(shell.await_event(LIMIT), Ok(EndRequest::ChildEnded(7)));
         shell.drain(0, Span::MAX);
-        assert!(shell.child_result().is_ok());
-        shell.heed(request);
         assert_eq!(shell.child_result().unwrap_err().exit_code(), 7);
+    }
+
+    #[test]
+    fn a_command_that_is_cut_off_is_no_success() {
+        let mut shell = shell();
+        shell.run_child("exec sleep 3600", &[]).unwrap();
+        shell.drain(0, Span::MAX);
+        assert_eq!(shell.await_event(LIMIT), Ok(EndRequest::ChildEnded(143)));
+        assert_eq!(shell.child_result().unwrap_err().exit_code(), 143);
+    }
+
+    #[test]
+    fn a_server_that_fails_leaves_no_command_behind() {
+        let shell = shell();
+        shell.run_child("exec sleep 3600", &[]).unwrap();
+        let events = shell.events.clone();
+        drop(shell);
+        assert_eq!(events.recv_timeout(LIMIT), Ok(EndRequest::ChildEnded(143)));
     }
 }

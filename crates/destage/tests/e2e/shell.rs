@@ -66,7 +66,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        signal(self.child.id(), Signal::TERM);
+        // A test may have seen its end.
+        if let Ok(None) = self.child.try_wait() {
+            signal(self.child.id(), Signal::TERM);
+        }
         self.child.wait().expect("it is ours");
     }
 }
@@ -188,6 +191,29 @@ fn the_command_of_run_gets_no_password() {
         assert_eq!(done.status.code(), Some(6), "{log}");
         assert!(log.lines().any(|line| line == "0"), "{log}");
     }
+}
+
+/// > A server that ends before its command has the command end, too, with what it has started.
+#[test]
+fn a_server_that_ends_takes_the_command_of_run_with_it() {
+    let scratch = Scratch::new();
+    for (arguments, _) in front_ends(&scratch) {
+        let place = scratch.join(format!("{}.pid", arguments[0]));
+        let run = format!("sleep 3600 & echo $! > {}; wait", place.display());
+        let mut server = Running::start(&scratch, &arguments, &["--run", &run]);
+        let behind = || fs::read_to_string(&place).ok()?.trim().parse::<u32>().ok();
+        eventually("it runs", PATIENCE, || behind().is_some_and(is_alive));
+        signal(server.child.id(), Signal::TERM);
+        let status = server.child.wait().expect("it is ours");
+        assert_eq!(status.code(), Some(143), "{arguments:?}: {}", server.log());
+        eventually("it has ended, too", PATIENCE, || !behind().is_some_and(is_alive));
+    }
+}
+
+/// Whether there is such a process, and not its remains alone.
+fn is_alive(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
 #[test]
