@@ -1,6 +1,7 @@
 //! `--run 'CMD'`: a command that lives as long as the server it talks to.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
 };
@@ -68,7 +69,7 @@ impl Child {
         let (process, code) = (started.process.clone(), started.code.clone());
         let waits = thread::Builder::new().name("run".into()).spawn(move || {
             let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while waitid(WaitId::Pid(pid), ended) == Err(rustix::io::Errno::INTR) {}
+            while matches!(waitid(WaitId::Pid(pid), ended), Err(Errno::INTR)) {}
             // It keeps its number until nobody signals it any more.
             let status = {
                 let mut process = lock(&process);

@@ -5,7 +5,8 @@ use destage_runtime::admin::COMMAND_BYTES_MAX;
 use destage_runtime::exit;
 use destage_runtime::units::Interval;
 use serde::Deserialize;
-use std::time::Duration;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 /// Longest wait for a report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -15,6 +16,9 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(610);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much longer than it was told to wait a server may take to say that the time is over.
 const ANSWER_GRACE: Duration = Duration::from_secs(10);
+/// How long a server that has ended may go on listening, and how often that is looked at.
+const GONE_MAX: Duration = Duration::from_secs(10);
+const GONE_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// From this size on a command is sent only once the server has said that it wants it.
 const ASKED_FIRST_BYTES: usize = 64 * 1024;
 
@@ -78,6 +82,14 @@ impl AdminArgs {
     ) -> Result<serde_json::Value, CliError> {
         let patience = limit.and_then(|limit| limit.checked_add(ANSWER_GRACE));
         self.exchange(limit, patience, name, args)
+    }
+
+    /// Waits until nobody listens there any more, for a while: a server that has ended is still about to go.
+    pub(crate) fn wait_until_gone(&self) {
+        let until = Instant::now() + GONE_MAX;
+        while Instant::now() < until && TcpStream::connect(&self.admin).is_ok() {
+            std::thread::sleep(GONE_LOOK_EVERY);
+        }
     }
 
     fn exchange(

@@ -12,6 +12,7 @@ use destage_runtime::metrics::Exports;
 use destage_runtime::policy;
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 /// How long writes under way may hold up a freeze.
@@ -26,8 +27,11 @@ pub(super) struct View<'a> {
     pub(super) now: Time,
     pub(super) next_tag: &'a mut u64,
     /// To be set for the server to shut down as by a signal.
-    pub(super) ends: &'a mut bool,
+    pub(super) ends: &'a mut Option<Ended>,
 }
+
+/// Who is told how the server has ended, once it has given back its origins and caches.
+pub(super) type Ended = SyncSender<Result<(), String>>;
 
 /// Asks the volumes, which live on the server's thread.
 pub(super) struct VolumesControl {
@@ -142,6 +146,29 @@ impl VolumesControl {
         })?;
         self.wait(chosen, &points, caller)?;
         Ok(self.named(chosen, points.iter().map(|lsn| json!({ "decided": lsn.0 }))))
+    }
+
+    /// Destages everything, and then has the server end: until its caches are closed, they are in use.
+    fn detach(&self, chosen: &[usize], caller: &Caller) -> Result<Value, ControlError> {
+        if chosen.len() < self.names.len() {
+            return Err(ControlError::Invalid(
+                "a detach ends the server with all of its volumes: ask for it without --volume, or restart the server \
+                 without the volume"
+                    .into(),
+            ));
+        }
+        let drained = self.drain(chosen, caller)?;
+        let (tell, told) = mpsc::sync_channel(1);
+        self.ask(|view| *view.ends = Some(tell))?;
+        loop {
+            match told.recv_timeout(LOOK_EVERY) {
+                Ok(ended) => return ended.map(|()| drained).map_err(ControlError::Failed),
+                Err(RecvTimeoutError::Disconnected) => return Err(ControlError::no_answer()),
+                Err(RecvTimeoutError::Timeout) => caller.still_waits(|| {
+                    "everything is destaged, and the server has not ended within the time given; it goes on to end".into()
+                })?,
+            }
+        }
     }
 
     /// Waits for it if there is somebody to wait.
@@ -354,11 +381,7 @@ impl Control for VolumesControl {
                 .map(|_| json!("resumed")),
             "flush" => self.flush(&chosen, caller),
             "drain" => self.drain(&chosen, caller),
-            "detach" => {
-                let drained = self.drain(&chosen, caller)?;
-                self.ask(|view| *view.ends = true)?;
-                Ok(drained)
-            }
+            "detach" => self.detach(&chosen, caller),
             "mark" => self.mark(&chosen, None),
             "checkpoint" => {
                 let waits = rest.iter().any(|arg| arg == "wait");

@@ -1,7 +1,7 @@
 //! The server's thread: sockets, the engines, and the hand-over to the threads that block.
 
 use super::clients::{Asked, Client, Handshake};
-use super::control::{View, VolumesControl};
+use super::control::{Ended, View, VolumesControl};
 use super::fuse::{Files, Place};
 use super::groups::Groups;
 use super::grow::{Growth, LiveExports};
@@ -67,6 +67,8 @@ pub(super) struct Server {
     /// The volumes as files, if they are wanted.
     pub(super) files: Option<Files>,
     pub(super) settings: Settings,
+    /// Those who wait for the end.
+    detaching: Vec<Ended>,
 }
 
 /// What is around the engines: all of a start that can fail once the origins are attached.
@@ -142,6 +144,7 @@ impl Server {
             clock: Arc::new(clock),
             files,
             settings,
+            detaching: Vec::new(),
         };
         server.announce();
         match server.start_child() {
@@ -375,10 +378,11 @@ impl Server {
             Event::Control(work) => {
                 let counted = self.counted();
                 let (volumes, next_tag) = (&mut self.volumes[..], &mut self.next_tag);
-                let mut ends = false;
+                let mut ends = None;
                 let ends_here = &mut ends;
                 work(&mut View { volumes, counted, now, next_tag, ends: ends_here });
-                if ends {
+                if let Some(ended) = ends {
+                    self.detaching.push(ended);
                     self.drain();
                 }
             }
@@ -471,8 +475,18 @@ impl Server {
         }
     }
 
-    /// The last words: what is clean, what remains.
     fn finish(mut self) -> Result<(), ServeError> {
+        let ended = self.close_all();
+        for detaching in self.detaching {
+            // Whoever asked may have stopped waiting.
+            let _ = detaching.send(ended.as_ref().map_err(ToString::to_string).copied());
+        }
+        ended?;
+        self.shell.child_result()
+    }
+
+    /// The last words: what is clean, what remains.
+    fn close_all(&mut self) -> Result<(), ServeError> {
         self.serve_clients();
         if let Some(files) = &mut self.files {
             files.unmount();
@@ -486,8 +500,7 @@ impl Server {
             report.note(&served);
             start::close(served, context)?;
         }
-        report.verdict()?;
-        self.shell.child_result()
+        report.verdict()
     }
 }
 

@@ -34,7 +34,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 /// What a front end offers to the admin port. Called on threads of the admin port; may block.
 pub trait Control: Send + Sync {
@@ -97,11 +97,11 @@ impl Caller {
     }
 }
 
-/// A running admin port. Stops when dropped.
+/// A running admin port. Stops when dropped: what is under way is answered, if it is soon.
 #[derive(Debug)]
 pub struct AdminHandle {
     addr: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -139,19 +139,26 @@ fn serve_within(
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener)?
     };
-    let (stop, stopped) = oneshot::channel();
+    let (stop, mut stopped) = watch::channel(());
+    let mut stops = stopped.clone();
     let thread = thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async move {
             let telling = tell(auth.clone(), clock.clone());
             let routes = routes::router(control, auth, clock, hosts);
             let routes = routes.into_make_service_with_connect_info::<Peer>();
-            let server = axum::serve(Bounded::new(listener, silence), routes);
+            let server = axum::serve(Bounded::new(listener, silence), routes)
+                .with_graceful_shutdown(async move { drop(stops.changed().await) });
+            let given_up = async {
+                // It ends with the handle.
+                let _ = stopped.changed().await;
+                tokio::time::sleep(LAST_ANSWERS_MAX).await;
+            };
             tokio::select! {
                 result = server => if let Err(error) = result {
                     tracing::error!("the admin port failed: {error}");
                 },
                 _ = telling => {}
-                _ = stopped => {}
+                () = given_up => {}
             }
         });
         // Commands under way must not hold up the process's end.
@@ -188,6 +195,8 @@ impl Drop for AdminHandle {
 /// The largest body of a command, and of its answer. A write is at most 16 MiB; as JSON inside JSON each of its bytes may
 /// take seven (`\\u0001`).
 pub const COMMAND_BYTES_MAX: usize = 128 << 20;
+/// How long the port's end waits for answers under way, such as how the server has ended.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(1);
 /// How often it is looked whether there is something to tell.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Reports and commands that may be under way at once.

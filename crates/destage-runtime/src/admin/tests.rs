@@ -285,6 +285,19 @@ fn a_command_ends_when_its_client_hangs_up_or_its_time_is_over() {
 }
 
 #[test]
+fn a_command_that_ends_with_the_server_is_answered() {
+    let (admin, fake) = start(None);
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    stream.write_all(WAIT.as_bytes()).unwrap();
+    eventually("it waits", || fake.waiting() == 1);
+    fake.0.lock().unwrap().mode = "ended".into();
+    drop(admin);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("waited"), "{answer}");
+}
+
+#[test]
 fn commands_that_wait_leave_room_for_reports() {
     let (admin, fake) = start(None);
     let waiting: Vec<_> = (1..=COMMANDS_MAX)

@@ -101,6 +101,13 @@ pub(crate) fn waiting(command: &str, args: &WaitingArgs) -> Result<(), CliError>
     if command == "flush" { send() } else { draining::shown(admin, volume, send) }
 }
 
+/// Ends a server. Whoever is told so can start another one there.
+pub(crate) fn detach(args: &WaitingArgs) -> Result<(), CliError> {
+    waiting("detach", args)?;
+    args.volumes.admin.wait_until_gone();
+    Ok(())
+}
+
 /// Shows or changes the policy.
 pub(crate) fn policy(args: &PolicyArgs) -> Result<(), CliError> {
     let meant = || args.volumes.meant();

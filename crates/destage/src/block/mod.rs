@@ -93,7 +93,7 @@ pub(crate) fn run(command: &BlockCommand, matches: &ArgMatches) -> Result<(), Cl
         BlockCommand::Resume(args) => commands::plain("resume", args),
         BlockCommand::Flush(args) => commands::waiting("flush", args),
         BlockCommand::Drain(args) => commands::waiting("drain", args),
-        BlockCommand::Detach(args) => commands::waiting("detach", args),
+        BlockCommand::Detach(args) => commands::detach(args),
         BlockCommand::Grow(args) => commands::plain("grow", args),
         BlockCommand::Inspect(args) => offline::inspect(args),
         BlockCommand::Check(args) => check::run(args),
