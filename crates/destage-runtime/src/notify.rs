@@ -3,7 +3,9 @@
 //! A unit of `Type=notify` counts as started with `READY=1`. `STATUS=` is the line that `systemctl status` shows. With
 //! `WatchdogSec=` systemd restarts a server whose thread does not come round any more.
 
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use destage_core::{Span, Time};
+use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -11,6 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 /// The variable that names the socket: a path, or a name behind `@`.
 const SOCKET: &str = "NOTIFY_SOCKET";
@@ -19,7 +23,7 @@ const WATCHDOG: &str = "WATCHDOG_USEC";
 /// The process that it means.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// Clients are served from now on.
+/// Clients are served from now on, or told where they are.
 pub fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={}", one_line(status)));
 }
@@ -109,6 +113,33 @@ impl Pulse {
             self.next.store(next.0, Ordering::Relaxed);
         }
         Some(next)
+    }
+}
+
+/// The same before there is a server's thread that shows it: a standby counts as started, and takes over in its own time.
+/// Until it is dropped.
+#[derive(Debug)]
+pub struct Alive {
+    _stop: Sender<Infallible>,
+}
+
+impl Alive {
+    /// From now on, if the unit asks for it.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn of_unit() -> io::Result<Self> {
+        let (stop, stopped) = bounded::<Infallible>(0);
+        if let Some(every) = Pulse::of_unit().every {
+            let every = Duration::from_nanos(every.as_nanos());
+            let beat = move || {
+                while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                    tell("WATCHDOG=1");
+                }
+            };
+            thread::Builder::new().name("alive".into()).spawn(beat)?;
+        }
+        Ok(Self { _stop: stop })
     }
 }
 

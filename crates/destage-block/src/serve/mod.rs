@@ -28,7 +28,7 @@ mod watch;
 use crate::engine::{GroupDone, JobDone, Volume};
 use crate::settings::Settings;
 use destage_runtime::auto::AutoPilot;
-use destage_runtime::reload::{self, Reread};
+use destage_runtime::reload::{self, Hangups, Reread};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::watch::Guard;
@@ -92,6 +92,7 @@ type Outbox = destage_runtime::shell::Outbox<Event>;
 /// # Errors
 /// [`ServeError`] with the exit code; what was committed is in the cache in any case.
 pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
+    let hangups = Hangups::begin()?;
     // Threads inherit it, so it comes first.
     flusher::declare(settings.fuse.is_some());
     settings.clients_max = descriptors::for_clients(settings.clients_max);
@@ -105,7 +106,7 @@ pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
             let control = surroundings.control();
             // Before anybody is told that it is ready.
             let _hangups =
-                reload::watch(control, reread).map_err(|error| ServeError::internal(&error))?;
+                reload::watch(hangups, control, reread).map_err(|error| ServeError::internal(&error))?;
             let server = Server::new(settings, started, surroundings)?;
             server.run()
         }

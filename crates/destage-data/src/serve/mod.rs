@@ -34,7 +34,8 @@ use crate::schema::{Schema, TableId};
 use crate::settings::Settings;
 use destage_core::{BatchId, Lsn};
 use destage_runtime::commit::CommitDone;
-use destage_runtime::reload::Reread;
+use destage_runtime::notify::Alive;
+use destage_runtime::reload::{Hangups, Reread};
 use destage_runtime::shell::EndRequest;
 use destage_runtime::sockets::Reserved;
 use destage_runtime::tls::{ServerConfig, ServerFiles};
@@ -162,15 +163,18 @@ pub fn fit(
 /// # Errors
 /// [`ServeError`] with the exit code; what was acknowledged is in the journal in any case.
 pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
+    let hangups = Hangups::begin()?;
     settings.clients_max = descriptors::for_clients(settings.clients_max);
     if let Some(users) = &mut settings.users {
         users.read().map_err(|error| ServeError::usage(&error))?;
     }
     memory::give_back_when_quiet();
     let door = Door::open(&settings, true)?;
+    let alive = Alive::of_unit().map_err(|error| ServeError::internal(&error))?;
     let log = replicated::open(&settings, Some(&door))?;
     let started = replicated::start(&settings, log)?;
-    let (server, _) = Server::new(settings, started, door, Host::Program(reread))?;
+    let (server, _) = Server::new(settings, started, door, Host::Program(hangups, reread))?;
+    drop(alive);
     server.run()
 }
 

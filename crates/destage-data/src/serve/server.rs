@@ -26,7 +26,7 @@ use destage_engine::{Drive, Writers};
 use destage_replicas_redis::Replicas;
 use destage_runtime::clock::Clock;
 use destage_runtime::handoff::{Sender, queue};
-use destage_runtime::reload::{self, Reread};
+use destage_runtime::reload::{self, Hangups, Reread};
 use destage_runtime::shell::{LISTENER, Shell, WAKER};
 use destage_runtime::sockets::{Listen, Listener};
 use destage_runtime::tls::{ServerConfig, ServerFiles};
@@ -61,7 +61,7 @@ const LOG_LAST: Token = Token(usize::MAX / 2);
 /// Where the server runs.
 pub(super) enum Host {
     /// It is the program: it listens, heeds signals, of which SIGHUP has the settings read again, and announces itself.
-    Program(Reread),
+    Program(Hangups, Reread),
     /// It is a part of a program.
     Library,
 }
@@ -189,13 +189,13 @@ impl Server {
             passwords = Some(users::passwords(outbox.clone()).map_err(internal)?);
         }
         let hangups = match host {
-            Host::Program(mut reread) => {
+            Host::Program(hangups, mut reread) => {
                 if let Some(file) = &settings.users {
                     reread = users::rereading(file.clone(), outbox.clone(), reread);
                 }
                 shell.watch_signals()?;
                 let control = EngineControl { outbox: outbox.clone(), log: None };
-                Some(reload::watch(Arc::new(control), reread).map_err(internal)?)
+                Some(reload::watch(hangups, Arc::new(control), reread).map_err(internal)?)
             }
             Host::Library => None,
         };

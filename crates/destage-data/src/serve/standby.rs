@@ -16,6 +16,7 @@ use destage_runtime::admin::{self, AdminHandle, Caller, Control, ControlError};
 use destage_runtime::auth::{Auth, Verdict};
 use destage_runtime::clock::Clock;
 use destage_runtime::metrics::Exports;
+use destage_runtime::notify;
 use destage_runtime::status::Report;
 use destage_runtime::tls::{ServerConfig, TlsStream, is_for_now};
 use std::io::{self, Read, Write};
@@ -92,7 +93,10 @@ impl Standby {
             .transpose()
             .map_err(internal)?;
         tracing::info!(log = replicas.name, "standby: following the log");
-        println!("destage standby: log={} listen={}", replicas.name, settings.listen);
+        let ready = format!("destage standby: log={} listen={}", replicas.name, settings.listen);
+        println!("{ready}");
+        // It may follow for good, and is what it was started as.
+        notify::ready(&ready);
         Ok(Self { shared, thread, _admin: admin })
     }
 }

@@ -20,6 +20,7 @@ use crate::settings::Settings;
 use destage_runtime::auth::Auth;
 use destage_runtime::clock::Clock;
 use destage_runtime::fuse;
+use destage_runtime::reload::Hangups;
 use destage_runtime::shell::{EndRequest, Shell};
 use destage_runtime::shutdown::{self, Request};
 use destage_runtime::sockets::Reserved;
@@ -64,6 +65,7 @@ const WHAT: &str = "mountpoint";
 /// # Errors
 /// [`ServeError`] with the exit code; what was committed is in the journal in any case.
 pub fn run(settings: Settings) -> Result<(), ServeError> {
+    let _hangups = Hangups::begin()?;
     // Threads inherit it, so it comes first.
     destage_runtime::flusher::declare(true);
     destage_runtime::descriptors::raise();
@@ -112,6 +114,7 @@ pub fn run(settings: Settings) -> Result<(), ServeError> {
 /// # Errors
 /// As [`run`].
 pub fn replay(settings: Settings) -> Result<u64, ServeError> {
+    let _hangups = Hangups::begin()?;
     let clock = Clock::new();
     let shell = Shell::<Event>::new(clock.clone())?;
     let outbox = shell.outbox().clone();

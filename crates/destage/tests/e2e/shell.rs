@@ -6,7 +6,7 @@ use crate::sockets::front_ends;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -214,6 +214,47 @@ fn a_server_that_ends_takes_the_command_of_run_with_it() {
 fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+}
+
+/// > SIGHUP ends nothing.
+#[test]
+fn a_hangup_ends_no_server_that_is_still_starting() {
+    let scratch = Scratch::new();
+    // It takes connections and answers nothing.
+    let origin = TcpListener::bind("127.0.0.1:0").expect("a place");
+    let place = origin.local_addr().expect("a place");
+    let path = |name| scratch.join(name).display().to_string();
+    let (database, disk) = (format!("postgres://app@{place}/shop"), format!("nbd://{place}"));
+    let rows = ["serve", "--no-auth", "--origin", &database, "--data", &path("data")].map(str::to_owned);
+    let cache = path("cache.img");
+    let blocks = ["block", "serve", "--origin", &disk, "--cache-size", "64M", "--cache", &cache];
+    for arguments in [&rows[..], &blocks.map(str::to_owned)] {
+        let mut command = Command::new(binary());
+        command.args(arguments).args(["--admin", "none", "--listen"]);
+        command.arg(format!("unix:{}", path("start.sock"))).env_remove("DESTAGE_PASSWORD");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut starting = Starting(command.spawn().expect("the binary starts"));
+        eventually("it heeds SIGHUP", PATIENCE, || catches_hangups(starting.0.id()));
+        signal(starting.0.id(), Signal::HUP);
+        assert!(starting.0.try_wait().expect("it is ours").is_none(), "{arguments:?}");
+    }
+}
+
+/// Ended with its test.
+struct Starting(Child);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether SIGHUP, the first of the signals, does not end a process.
+fn catches_hangups(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 #[test]

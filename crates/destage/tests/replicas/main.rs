@@ -17,6 +17,7 @@ mod soak;
 mod through;
 mod world;
 
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 use world::World;
 
@@ -82,6 +83,40 @@ fn a_standby_takes_over_and_the_former_owner_stops_with_11() {
     );
     standby.end();
     assert_eq!(world.origin_rows(), [(1, 2)]);
+}
+
+/// What systemd is told next that contains this.
+fn told(socket: &UnixDatagram, part: &str) -> String {
+    let mut buffer = [0; 4096];
+    loop {
+        let length = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{part}: {error}"));
+        let message = String::from_utf8_lossy(&buffer[..length]);
+        if message.contains(part) {
+            return message.into_owned();
+        }
+    }
+}
+
+#[test]
+fn a_standby_counts_as_started_shows_that_it_lives_and_no_hangup_ends_it() {
+    let mut world = World::new(3, &[]);
+    let mut owner = world.start(&["--failover", "1s"]);
+    let path = world.disk();
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(120))).expect("it can be set");
+    world.environment = vec![
+        ("NOTIFY_SOCKET".to_owned(), path.display().to_string()),
+        ("WATCHDOG_USEC".to_owned(), "400000".to_owned()),
+    ];
+    let mut standby = world.start_standby(&["--failover", "1s"]);
+    let ready = told(&socket, "READY=1");
+    assert!(ready.contains("STATUS=destage standby:"), "{ready}");
+    standby.hang_up();
+    (0..3).for_each(|_| drop(told(&socket, "WATCHDOG=1")));
+    owner.kill();
+    told(&socket, "STATUS=destage ready:");
+    standby.await_owner();
+    standby.end();
 }
 
 #[test]

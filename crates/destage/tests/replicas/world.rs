@@ -21,6 +21,8 @@ pub(crate) struct World {
     origin: Origin,
     /// How programs reach that, if not at its address.
     pub(crate) gate: Option<Gate>,
+    /// Variables of programs that are started from now on.
+    pub(crate) environment: Vec<(String, String)>,
     nodes: usize,
 }
 
@@ -36,6 +38,7 @@ impl World {
             folder,
             origin,
             gate: None,
+            environment: Vec::new(),
             nodes: 0,
         }
     }
@@ -91,14 +94,14 @@ impl World {
 
     pub(crate) fn spawn(&mut self, flags: &[&str]) -> Node {
         let data = self.disk();
-        Node::spawn(self.flags(&data, flags), data)
+        Node::spawn(self.flags(&data, flags), data, &self.environment)
     }
 
     /// The same program on the same disk.
     pub(crate) fn restart(&mut self, node: Node, flags: &[&str]) -> Node {
         let data = node.data.clone();
         drop(node);
-        let mut node = Node::spawn(self.flags(&data, flags), data);
+        let mut node = Node::spawn(self.flags(&data, flags), data, &self.environment);
         node.await_owner();
         node
     }
@@ -108,7 +111,7 @@ impl World {
         let data = node.data.clone();
         drop(node);
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut node = Node::spawn(self.flags_alone(&data, flags), data);
+        let mut node = Node::spawn(self.flags_alone(&data, flags), data, &self.environment);
         node.await_owner();
         node
     }
@@ -298,7 +301,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn spawn(flags: Vec<String>, data: std::path::PathBuf) -> Self {
+    fn spawn(
+        flags: Vec<String>,
+        data: std::path::PathBuf,
+        environment: &[(String, String)],
+    ) -> Self {
         let value = |name: &str| {
             let at = flags.iter().position(|flag| flag == name).expect("given");
             flags[at + 1].clone()
@@ -306,6 +313,7 @@ impl Node {
         let (listen, admin) = (value("--listen"), value("--admin"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_destage"))
             .args(&flags)
+            .envs(environment.iter().cloned())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program starts");
@@ -410,6 +418,11 @@ impl Node {
 
     pub(crate) fn go_on(&self) {
         self.signal(rustix::process::Signal::CONT);
+    }
+
+    /// As a terminal that closes does, or a reload.
+    pub(crate) fn hang_up(&self) {
+        self.signal(rustix::process::Signal::HUP);
     }
 
     pub(crate) fn kill(&mut self) {
