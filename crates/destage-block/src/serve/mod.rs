@@ -105,8 +105,8 @@ pub fn run(mut settings: Settings, reread: Reread) -> Result<(), ServeError> {
             started.made.keep();
             let control = surroundings.control();
             // Before anybody is told that it is ready.
-            let _hangups =
-                reload::watch(hangups, control, reread).map_err(|error| ServeError::internal(&error))?;
+            let _hangups = reload::watch(hangups, control, reread)
+                .map_err(|error| ServeError::internal(&error))?;
             let server = Server::new(settings, started, surroundings)?;
             server.run()
         }

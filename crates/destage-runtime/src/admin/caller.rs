@@ -1,7 +1,7 @@
 //! Who waits for the result of a command, and how it ends when nobody does any more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Whoever asked for a command. What takes long, as a drain does, looks at it every now and then.
@@ -51,30 +51,6 @@ pub(super) struct Present(Arc<AtomicBool>);
 impl Drop for Present {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The commands of a connection that are under way. Its client is silent meanwhile for a good reason.
-#[derive(Clone, Debug, Default)]
-pub(super) struct UnderWay(Arc<AtomicUsize>);
-
-impl UnderWay {
-    pub(super) fn begin(&self) -> Begun {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Begun(Arc::clone(&self.0))
-    }
-
-    pub(super) fn is_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
-}
-
-/// A command that is under way until this is dropped.
-pub(super) struct Begun(Arc<AtomicUsize>);
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

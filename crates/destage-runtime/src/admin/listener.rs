@@ -1,13 +1,12 @@
 //! Connections within bounds: so many at once, each dropped when a request does not come or go on for too long.
 
-use super::caller::UnderWay;
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,30 +16,36 @@ use tokio::time::{Instant, Sleep};
 
 /// Connections at once; further ones wait to be accepted.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// How long a place is kept for a request that has not begun, and then for the rest of its head. Clients that keep connections
-/// for later open new ones, so that those who come meanwhile are not kept out.
-const HEAD_MAX: Duration = Duration::from_secs(10);
-/// The same for what follows: its body, and the client's taking in the answer. A client that waits for a command may be
-/// silent for as long as that takes.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// How long clients may take.
+pub(super) const LIMITS: Limits =
+    Limits { head: Duration::from_secs(10), rest: Duration::from_secs(60) };
 /// A host that is gone without a word is noticed within three minutes, so that a command for it does not wait for ever.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMES: u32 = 6;
-const HEAD_END: &[u8] = b"\r\n\r\n";
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// How long clients may take, however much of it they have done. A client that waits for a command may be silent for as long
+/// as that takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For a request to begin, and then for the rest of its head. Clients that keep connections for later open new ones, so
+    /// that those who come meanwhile are not kept out.
+    pub(super) head: Duration,
+    /// For all of a body, and for taking in all of an answer. A connection that is older ends with its next answer.
+    pub(super) rest: Duration,
+}
 
 /// A TCP listener that accepts at most [`CONNECTIONS_MAX`] connections at once.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
-    silence: Duration,
+    limits: Limits,
 }
 
 impl Bounded {
-    /// *Units:* what has begun may be silent for `silence`.
-    pub(super) fn new(listener: TcpListener, silence: Duration) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), silence }
+    pub(super) fn new(listener: TcpListener, limits: Limits) -> Self {
+        Self { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), limits }
     }
 }
 
@@ -64,7 +69,7 @@ impl Listener for Bounded {
                     if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
                         tracing::debug!("a connection to the admin port has no keepalive: {error}");
                     }
-                    return (Connection::new(stream, place, self.silence), addr);
+                    return (Connection::new(stream, place, self.limits), addr);
                 }
                 Err(error) => {
                     tracing::warn!("the admin port failed to accept a connection: {error}");
@@ -79,13 +84,12 @@ impl Listener for Bounded {
     }
 }
 
-/// A connection that ends when it is silent for too long.
+/// A connection that ends when its client takes too long.
 pub(super) struct Connection {
     stream: TcpStream,
-    stage: Stage,
+    pace: Pace,
     limit: Pin<Box<Sleep>>,
-    silence: Duration,
-    under_way: UnderWay,
+    limits: Limits,
     _place: OwnedSemaphorePermit,
 }
 
@@ -93,75 +97,85 @@ pub(super) struct Connection {
 #[derive(Clone)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
-    pub(super) under_way: UnderWay,
+    pub(super) pace: Pace,
 }
 
 impl Connected<IncomingStream<'_, Bounded>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
-        let under_way = stream.io().under_way.clone();
-        Self { address: stream.remote_addr().ip(), under_way }
+        let pace = stream.io().pace.clone();
+        Self { address: stream.remote_addr().ip(), pace }
     }
 }
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// A request.
     Idle,
-    /// The rest of its head, of whose end so many bytes have come.
-    Head(usize),
-    /// Its body, its answer, or the client, which takes in the answer.
-    Busy,
+    /// The rest of its head.
+    Head,
+    /// What is made of it, with its body: whoever does that sees to the time.
+    Request,
+    /// The client, which takes in the answer.
+    Answer,
+}
+
+/// What a connection is waiting for, and since when. Only those who make the answers know where a request begins and ends.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    opened: Instant,
+    at: Arc<Mutex<(Stage, Instant)>>,
+}
+
+impl Pace {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { opened: now, at: Arc::new(Mutex::new((Stage::Idle, now))) }
+    }
+
+    pub(super) fn enter(&self, stage: Stage) {
+        *self.at() = (stage, Instant::now());
+    }
+
+    /// Since when the connection is there.
+    pub(super) fn age(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    fn stage(&self) -> Stage {
+        self.at().0
+    }
+
+    /// By when what is waited for has to be there.
+    fn until(&self, limits: Limits) -> Option<Instant> {
+        let (stage, since) = *self.at();
+        match stage {
+            Stage::Idle | Stage::Head => Some(since + limits.head),
+            Stage::Answer => Some(since + limits.rest),
+            Stage::Request => None,
+        }
+    }
+
+    fn at(&self) -> MutexGuard<'_, (Stage, Instant)> {
+        // A panic ends the process: see the program's `main`.
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Connection {
-    fn new(stream: TcpStream, place: OwnedSemaphorePermit, silence: Duration) -> Self {
-        let limit = Box::pin(tokio::time::sleep(HEAD_MAX));
-        let under_way = UnderWay::default();
-        Self { stream, stage: Stage::Idle, limit, silence, under_way, _place: place }
+    fn new(stream: TcpStream, place: OwnedSemaphorePermit, limits: Limits) -> Self {
+        let limit = Box::pin(tokio::time::sleep(limits.head));
+        Self { stream, pace: Pace::new(), limit, limits, _place: place }
     }
 
-    fn enter(&mut self, stage: Stage) {
-        let limit = if stage == Stage::Busy { self.silence } else { HEAD_MAX };
-        self.limit.as_mut().reset(Instant::now() + limit);
-        self.stage = stage;
-    }
-
-    fn heard(&mut self, bytes: &[u8]) {
-        let matched = match self.stage {
-            Stage::Busy => return self.enter(Stage::Busy),
-            Stage::Idle => {
-                self.enter(Stage::Head(0));
-                0
-            }
-            Stage::Head(matched) => matched,
-        };
-        match head_end(matched, bytes) {
-            matched if matched == HEAD_END.len() => self.enter(Stage::Busy),
-            // The limit is for all of the head.
-            matched => self.stage = Stage::Head(matched),
-        }
-    }
-
-    /// Whether it has been silent for too long.
+    /// Whether the client has taken too long.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        while self.limit.as_mut().poll(cx).is_ready() {
-            if !self.under_way.is_any() {
-                return true;
-            }
-            self.enter(Stage::Busy);
+        let Some(until) = self.pace.until(self.limits) else { return false };
+        if self.limit.deadline() != until {
+            self.limit.as_mut().reset(until);
         }
-        false
+        self.limit.as_mut().poll(cx).is_ready()
     }
-}
-
-/// How many bytes of a head's end have come, after `matched` and these.
-fn head_end(matched: usize, bytes: &[u8]) -> usize {
-    bytes.iter().fold(matched, |matched, &byte| match matched {
-        _ if matched == HEAD_END.len() => matched,
-        _ if byte == HEAD_END[matched] => matched + 1,
-        _ => usize::from(byte == HEAD_END[0]),
-    })
 }
 
 impl AsyncRead for Connection {
@@ -173,7 +187,10 @@ impl AsyncRead for Connection {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         match polled {
-            Poll::Ready(_) => self.heard(&buf.filled()[before..]),
+            Poll::Ready(_) if self.pace.stage() == Stage::Idle && buf.filled().len() > before => {
+                self.pace.enter(Stage::Head);
+            }
+            Poll::Ready(_) => {}
             Poll::Pending if self.is_over(cx) => {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
@@ -190,41 +207,21 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        match polled {
-            // All of the answer, or it goes on at once.
-            Poll::Ready(_) => self.enter(Stage::Idle),
-            Poll::Pending if self.stage != Stage::Busy => self.enter(Stage::Busy),
-            Poll::Pending if self.is_over(cx) => {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            Poll::Pending => {}
+        if polled.is_pending() && self.is_over(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // What is asked for before that, such as that of a body, is no answer yet.
+        if self.pace.stage() == Stage::Answer {
+            self.pace.enter(Stage::Idle);
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_head_is_found_wherever_it_is_cut() {
-        let head = b"GET / HTTP/1.1\r\nHost: h\r\r\n\n\r\n\r\nbody";
-        let end = head.len() - "body".len();
-        for cut in 0..head.len() {
-            let matched = head_end(head_end(0, &head[..cut]), &head[cut..]);
-            assert_eq!(matched, HEAD_END.len(), "cut at {cut}");
-        }
-        for short in 0..end {
-            assert!(head_end(0, &head[..short]) < HEAD_END.len(), "{short} bytes");
-        }
     }
 }

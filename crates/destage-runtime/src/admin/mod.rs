@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::metrics::Exports;
 use crate::sockets::BACKLOG;
 use crate::status::Report;
-use listener::{Bounded, Peer};
+use listener::{Bounded, Limits, Peer};
 use socket2::SockRef;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -116,12 +116,11 @@ pub fn serve(
     clock: Clock,
     hosts: Vec<String>,
 ) -> io::Result<AdminHandle> {
-    serve_within(listener::SILENCE_MAX, listener, control, (auth, clock), hosts)
+    serve_within(listener::LIMITS, listener, control, (auth, clock), hosts)
 }
 
-/// *Units:* a request that has begun may be silent for `silence`.
 fn serve_within(
-    silence: Duration,
+    limits: Limits,
     listener: TcpListener,
     control: Arc<dyn Control>,
     (auth, clock): (Arc<Auth>, Clock),
@@ -144,9 +143,9 @@ fn serve_within(
     let thread = thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async move {
             let telling = tell(auth.clone(), clock.clone());
-            let routes = routes::router(control, auth, clock, hosts);
+            let routes = routes::router(control, auth, clock, hosts, limits);
             let routes = routes.into_make_service_with_connect_info::<Peer>();
-            let server = axum::serve(Bounded::new(listener, silence), routes)
+            let server = axum::serve(Bounded::new(listener, limits), routes)
                 .with_graceful_shutdown(async move { drop(stops.changed().await) });
             let given_up = async {
                 // It ends with the handle.

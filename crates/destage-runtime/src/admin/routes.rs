@@ -1,7 +1,7 @@
 //! The requests of the admin port and their answers.
 
 use super::caller::Caller;
-use super::listener::Peer;
+use super::listener::{Limits, Peer, Stage};
 use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, Control, ControlError};
 use crate::auth::{Auth, Verdict};
 use crate::clock::Clock;
@@ -10,7 +10,7 @@ use crate::foreign::escaped;
 use crate::metrics::Exporter;
 use crate::status::Report;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -26,6 +26,10 @@ use tokio::time::timeout;
 
 /// What is read of a body that is not wanted, so that its sender sees the answer rather than a lost connection.
 const UNWANTED_BYTES_MAX: usize = 64 * 1024;
+/// How long it is waited for.
+const UNWANTED_MAX: Duration = Duration::from_secs(1);
+/// Bodies that are no longer than this are read whenever they come.
+const SHORT_BYTES_MAX: u64 = 64 * 1024;
 /// Longest wait for a report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of a command's arguments is logged: an edited write may be long.
@@ -41,8 +45,9 @@ struct Shared {
     exporter: Mutex<Exporter>,
     /// Commands that may begin.
     commands: Arc<Semaphore>,
-    /// Bodies are read one at a time: they may be large.
+    /// Long bodies are read one at a time.
     bodies: Semaphore,
+    limits: Limits,
 }
 
 type Admin = State<Arc<Shared>>;
@@ -70,11 +75,14 @@ pub(super) fn router(
     auth: Arc<Auth>,
     clock: Clock,
     hosts: Vec<String>,
+    limits: Limits,
 ) -> Router {
     let commands = Arc::new(Semaphore::new(COMMANDS_MAX));
     let exporter = Mutex::new(Exporter::new(control.exports()));
     let bodies = Semaphore::new(1);
-    let shared = Arc::new(Shared { control, auth, clock, hosts, exporter, commands, bodies });
+    let shared =
+        Arc::new(Shared { control, auth, clock, hosts, exporter, commands, bodies, limits });
+    let paced = middleware::from_fn_with_state(shared.clone(), paced);
     let known = middleware::from_fn_with_state(shared.clone(), of_known_host);
     Router::new()
         .route("/", get(console::page))
@@ -85,7 +93,29 @@ pub(super) fn router(
         .layer(known)
         .route("/command", post(command))
         .layer(DefaultBodyLimit::max(COMMAND_BYTES_MAX))
+        .layer(paced)
         .with_state(shared)
+}
+
+/// The connection is told where a request begins and where its answer does. One that has had its time ends with the answer, so
+/// that others get its place.
+async fn paced(
+    State(shared): Admin,
+    ConnectInfo(Peer { pace, .. }): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    pace.enter(Stage::Request);
+    let mut answer = next.run(request).await;
+    if pace.age() > shared.limits.rest {
+        close_behind(&mut answer);
+    }
+    pace.enter(Stage::Answer);
+    answer
+}
+
+fn close_behind(answer: &mut Response) {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// A page of the web can give its own name this host's address, and would read the answers: it cannot say another name than
@@ -130,17 +160,19 @@ async fn ready(State(shared): Admin) -> Response {
 
 async fn command(
     State(shared): Admin,
-    ConnectInfo(Peer { address, under_way }): ConnectInfo<Peer>,
+    ConnectInfo(Peer { address, .. }): ConnectInfo<Peer>,
     request: Request,
 ) -> Response {
-    if let Err(refusal) = authorize(request.headers(), address, &shared) {
+    if let Err(mut refusal) = authorize(request.headers(), address, &shared) {
         // Who asks before sending it is told not to.
         if !request.headers().contains_key(header::EXPECT) {
-            let _ = axum::body::to_bytes(request.into_body(), UNWANTED_BYTES_MAX).await;
+            let unwanted = axum::body::to_bytes(request.into_body(), UNWANTED_BYTES_MAX);
+            let _ = timeout(UNWANTED_MAX, unwanted).await;
         }
+        close_behind(&mut refusal);
         return refusal;
     }
-    let Command { command, args, timeout_ms } = match body(&shared.bodies, request).await {
+    let Command { command, args, timeout_ms } = match body(&shared, request).await {
         Ok(command) => command,
         Err(refusal) => return refusal,
     };
@@ -151,8 +183,8 @@ async fn command(
     tracing::info!("admin command: {}", logged(&command, &args));
     let limit = timeout_ms.map(Duration::from_millis);
     let caller = limit.map_or_else(Caller::patient, Caller::within);
-    // Both end with this future, which ends with the connection.
-    let (_present, _under_way) = (caller.present(), under_way.begin());
+    // It ends with this future, which ends with the connection.
+    let _present = caller.present();
     let work = move || {
         let _place = place;
         shared.control.command(&command, &args, &caller)
@@ -162,17 +194,23 @@ async fn command(
         .map_or_else(failure, |value| Json(json!({ "result": value })).into_response())
 }
 
-async fn body(bodies: &Semaphore, request: Request) -> Result<Command, Response> {
+async fn body(shared: &Shared, request: Request) -> Result<Command, Response> {
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > COMMAND_BYTES_MAX as u64) {
         let message = format!("a command has at most {COMMAND_BYTES_MAX} bytes");
         return Err(error(StatusCode::PAYLOAD_TOO_LARGE, &message));
     }
-    let _alone = bodies.acquire().await.expect("the semaphore is never closed");
-    match Json::from_request(request, &()).await {
-        Ok(Json(command)) => Ok(command),
-        Err(rejection) => Err(error(rejection.status(), &rejection.body_text())),
+    // Who sends a long one keeps nobody waiting who sends a short one.
+    let _turn = if length.is_some_and(|length| length <= SHORT_BYTES_MAX) {
+        None
+    } else {
+        Some(shared.bodies.acquire().await.expect("the semaphore is never closed"))
+    };
+    match timeout(shared.limits.rest, Json::from_request(request, &())).await {
+        Ok(Ok(Json(command))) => Ok(command),
+        Ok(Err(rejection)) => Err(error(rejection.status(), &rejection.body_text())),
+        Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "the command has not come in time")),
     }
 }
 

@@ -49,17 +49,17 @@ impl Control for Fake {
 }
 
 fn start(password: Option<&str>) -> (AdminHandle, Arc<Fake>) {
-    start_within(listener::SILENCE_MAX, password)
+    start_within(listener::LIMITS, password)
 }
 
-fn start_within(silence: Duration, password: Option<&str>) -> (AdminHandle, Arc<Fake>) {
+fn start_within(limits: Limits, password: Option<&str>) -> (AdminHandle, Arc<Fake>) {
     let mut report = Report { mode: "normal".into(), ..Report::default() };
     report.writes.groups_total = 42;
     let fake = Arc::new(Fake(Mutex::new(report), AtomicUsize::new(0)));
     let control: Arc<dyn Control> = fake.clone();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let auth = Arc::new(Auth::new(password.map(Into::into)));
-    (serve_within(silence, listener, control, (auth, Clock::new()), Vec::new()).unwrap(), fake)
+    (serve_within(limits, listener, control, (auth, Clock::new()), Vec::new()).unwrap(), fake)
 }
 
 fn agent() -> ureq::Agent {
@@ -244,6 +244,92 @@ fn silent_connections_do_not_block_others() {
 const WAIT: &str = "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                     Content-Length: 18\r\nConnection: close\r\n\r\n{\"command\":\"wait\"}";
 
+/// No time for anything but the head of a request.
+const SHORT: Limits = Limits { rest: Duration::from_millis(200), ..listener::LIMITS };
+/// What a client that wants to keep its place sends is so far apart.
+const TRICKLE: Duration = Duration::from_millis(20);
+
+#[test]
+fn a_body_that_comes_byte_by_byte_is_cut_off_and_keeps_no_other_command_waiting() {
+    let (admin, _fake) = start_within(SHORT, None);
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    let mut sends = stream.try_clone().unwrap();
+    let answer = thread::scope(|scope| {
+        scope.spawn(move || {
+            let head = WAIT.split_once("{").unwrap().0.replace("18", "1000");
+            let bytes = head.bytes().map(|byte| (byte, false)).chain([(b' ', true); 1000]);
+            for (byte, waits) in bytes {
+                if sends.write_all(&[byte]).is_err() {
+                    return;
+                }
+                if waits {
+                    thread::sleep(TRICKLE);
+                }
+            }
+        });
+        let mut answer = String::new();
+        // It may be cut off as soon as it has been told.
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    });
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    let (admin, _fake) = start(None);
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    stream.write_all(WAIT.strip_suffix('}').unwrap().as_bytes()).unwrap();
+    assert_eq!(post(&admin, None, &json!({ "command": "policy" })).0, 200);
+}
+
+#[test]
+fn whoever_may_not_send_a_command_is_not_waited_for() {
+    let (admin, _fake) = start(Some("secret"));
+    let stuck = WAIT.strip_suffix('}').unwrap().replace("Connection: close\r\n", "");
+    let answer = raw(&admin, &stuck);
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+}
+
+#[test]
+fn a_connection_ends_with_an_answer_once_it_has_had_its_time() {
+    let (admin, _fake) = start_within(SHORT, None);
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut last = String::new();
+    let until = Instant::now() + Duration::from_secs(30);
+    while !last.contains("connection: close") {
+        assert!(Instant::now() < until, "it is kept: {last}");
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = [0; 4096];
+        let length = stream.read(&mut answer).unwrap();
+        last = String::from_utf8_lossy(&answer[..length]).into_owned();
+        assert!(last.starts_with("HTTP/1.1 200"), "{last}");
+        thread::sleep(TRICKLE);
+    }
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_body_that_was_asked_for_has_its_own_time() {
+    let limits = Limits { head: Duration::from_secs(1), ..listener::LIMITS };
+    let (admin, _fake) = start_within(limits, None);
+    let body = json!({ "command": "policy" }).to_string();
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    write!(
+        stream,
+        "POST /command HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n",
+        body.len()
+    )
+    .unwrap();
+    let mut asked = [0; 25];
+    stream.read_exact(&mut asked).unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    // Longer than a head may take.
+    thread::sleep(limits.head * 3 / 2);
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_so() {
@@ -254,16 +340,15 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_command_may_take_longer_than_a_connection_may_be_silent() {
-    const SILENCE: Duration = Duration::from_millis(200);
-    let (admin, fake) = start_within(SILENCE, None);
+    let (admin, fake) = start_within(SHORT, None);
     // One whose body does not come is cut off.
     let stuck = WAIT.strip_suffix('}').unwrap();
     let answer = raw(&admin, stuck);
-    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     thread::scope(|scope| {
         let waits = scope.spawn(|| raw(&admin, WAIT));
         eventually("it waits", || fake.waiting() == 1);
-        thread::sleep(SILENCE * 4);
+        thread::sleep(SHORT.rest * 4);
         fake.0.lock().unwrap().mode = "throttled".into();
         let answer = waits.join().unwrap();
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("waited"), "{answer}");

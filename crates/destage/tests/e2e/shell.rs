@@ -225,7 +225,8 @@ fn a_hangup_ends_no_server_that_is_still_starting() {
     let place = origin.local_addr().expect("a place");
     let path = |name| scratch.join(name).display().to_string();
     let (database, disk) = (format!("postgres://app@{place}/shop"), format!("nbd://{place}"));
-    let rows = ["serve", "--no-auth", "--origin", &database, "--data", &path("data")].map(str::to_owned);
+    let rows =
+        ["serve", "--no-auth", "--origin", &database, "--data", &path("data")].map(str::to_owned);
     let cache = path("cache.img");
     let blocks = ["block", "serve", "--origin", &disk, "--cache-size", "64M", "--cache", &cache];
     for arguments in [&rows[..], &blocks.map(str::to_owned)] {
@@ -254,7 +255,9 @@ impl Drop for Starting {
 fn catches_hangups(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+    caught
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 #[test]

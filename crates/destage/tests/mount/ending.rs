@@ -64,7 +64,10 @@ fn what_an_end_leaves_to_the_next_start_is_in_the_journal() {
         })
     });
     mounted.ask(&["drain"]);
-    assert_eq!(fs::read_dir(&origin).expect("it is there").flatten().filter(is_file).count(), FILES);
+    assert_eq!(
+        fs::read_dir(&origin).expect("it is there").flatten().filter(is_file).count(),
+        FILES
+    );
     mounted.stop();
 }
 
