@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn a_command_that_is_cut_off_is_no_success() {
         let mut shell = shell();
-        shell.run_child("exec sleep 3600", &[]).unwrap();
+        shell.run_child("exec sleep 600 >/dev/null 2>&1", &[]).unwrap();
         shell.drain(0, Span::MAX);
         assert_eq!(shell.await_event(LIMIT), Ok(EndRequest::ChildEnded(143)));
         assert_eq!(shell.child_result().unwrap_err().exit_code(), 143);
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn a_server_that_fails_leaves_no_command_behind() {
         let shell = shell();
-        shell.run_child("exec sleep 3600", &[]).unwrap();
+        shell.run_child("exec sleep 600 >/dev/null 2>&1", &[]).unwrap();
         let events = shell.events.clone();
         drop(shell);
         assert_eq!(events.recv_timeout(LIMIT), Ok(EndRequest::ChildEnded(143)));
