@@ -32,8 +32,14 @@ pub(super) struct Limits {
     /// For a request to begin, and then for the rest of its head. Clients that keep connections for later open new ones, so
     /// that those who come meanwhile are not kept out.
     pub(super) head: Duration,
-    /// For all of a body, and for taking in all of an answer. A connection that is older ends with its next answer.
+    /// For all of a body, and for taking in all of an answer, besides what [`moved`] allows for their bytes. A connection that
+    /// is older ends with its next answer.
     pub(super) rest: Duration,
+}
+
+/// How much longer so many bytes may take: a megabyte a second, as over a slow line.
+pub(super) fn moved(bytes: u64) -> Duration {
+    Duration::from_micros(bytes)
 }
 
 /// A TCP listener that accepts at most [`CONNECTIONS_MAX`] connections at once.
@@ -142,6 +148,13 @@ impl Pace {
         self.opened.elapsed()
     }
 
+    /// So many bytes were taken in, of an answer if it is one.
+    fn wrote(&self, bytes: usize) {
+        if let (Stage::Answer, since) = &mut *self.at() {
+            *since += moved(bytes as u64);
+        }
+    }
+
     fn stage(&self) -> Stage {
         self.at().0
     }
@@ -207,8 +220,13 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if polled.is_pending() && self.is_over(cx) {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        match polled {
+            Poll::Ready(Ok(bytes)) => self.pace.wrote(bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending if self.is_over(cx) => {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            Poll::Pending => {}
         }
         polled
     }

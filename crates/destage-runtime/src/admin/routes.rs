@@ -1,7 +1,7 @@
 //! The requests of the admin port and their answers.
 
 use super::caller::Caller;
-use super::listener::{Limits, Peer, Stage};
+use super::listener::{Limits, Peer, Stage, moved};
 use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, Control, ControlError};
 use crate::auth::{Auth, Verdict};
 use crate::clock::Clock;
@@ -207,7 +207,8 @@ async fn body(shared: &Shared, request: Request) -> Result<Command, Response> {
     } else {
         Some(shared.bodies.acquire().await.expect("the semaphore is never closed"))
     };
-    match timeout(shared.limits.rest, Json::from_request(request, &())).await {
+    let limit = shared.limits.rest + moved(length.unwrap_or(COMMAND_BYTES_MAX as u64));
+    match timeout(limit, Json::from_request(request, &())).await {
         Ok(Ok(Json(command))) => Ok(command),
         Ok(Err(rejection)) => Err(error(rejection.status(), &rejection.body_text())),
         Err(_) => Err(error(StatusCode::REQUEST_TIMEOUT, "the command has not come in time")),
