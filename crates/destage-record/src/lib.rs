@@ -26,21 +26,21 @@ pub use parts::{ListError, list};
 
 /// A request of a volume's client may be several of the core's. So the lowest bits of each [`RequestId`] are those of the
 /// [`ClientId`] that stands for the answer: a recording tells which belong together.
-const ANSWER_BITS: u32 = 16;
+const ANSWER_BITS: u32 = 24;
 
-/// A request that is a part of this answer, by its own number, below 2^48.
+/// A request that is a part of this answer, by its own number. Numbers come again after 2^40.
 pub const fn part_of(answer: ClientId, number: u64) -> RequestId {
     RequestId(number << ANSWER_BITS | (answer.0 & MASK) as u64)
 }
 
 /// Which answer a request is a part of.
-pub const fn answer_of(request: RequestId) -> u16 {
-    (request.0 & MASK as u64) as u16
+pub const fn answer_of(request: RequestId) -> u32 {
+    request.0 as u32 & MASK
 }
 
 /// The same of the client that stands for the answer.
-pub const fn answer(client: ClientId) -> u16 {
-    (client.0 & MASK) as u16
+pub const fn answer(client: ClientId) -> u32 {
+    client.0 & MASK
 }
 
 const MASK: u32 = (1 << ANSWER_BITS) - 1;

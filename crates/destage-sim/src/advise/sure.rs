@@ -53,7 +53,7 @@ pub struct Sure {
 
 /// Other settings must let requests take at least this share less than was recorded. Two runs of the same settings differ by as
 /// much.
-const GAIN_MIN: f64 = 0.1;
+const GAIN_MIN: f64 = 0.2;
 /// Times below this are not told apart, seconds: rows in memory take none in the model.
 const SHORTEST: f64 = 1e-6;
 
@@ -103,6 +103,7 @@ impl Wish {
             let near = |ours: u64, theirs: u64| ours.abs_diff(theirs) <= theirs / 50;
             WritePolicy::of(&live) == WritePolicy::of(theirs)
                 && live.when == theirs.when
+                && (live.commit == theirs.commit || matches!(self.front, Front::Block { .. }))
                 && live.limits.linger == theirs.limits.linger
                 && near(live.limits.dirty_bytes_max, theirs.limits.dirty_bytes_max)
                 && near(live.limits.cache_bytes_max, theirs.limits.cache_bytes_max)

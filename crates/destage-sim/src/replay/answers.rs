@@ -42,7 +42,7 @@ pub struct Answers {
     unannounced: VecDeque<(Lsn, Asked)>,
     announces_together: bool,
     /// Of a volume: what was asked first for each answer.
-    parts: HashMap<u16, Asked>,
+    parts: HashMap<u32, Asked>,
     /// Reads of rows that were executed.
     reading: VecDeque<Asked>,
     /// Writes that write through, by their first unit, and by their group once they have one.
@@ -58,11 +58,6 @@ pub struct Answers {
 struct Asked {
     at: Time,
     is_write: bool,
-}
-
-/// Numbers of answers come again. When this one is under way, that one is not any more: what it was for is never answered.
-pub(super) const fn forgotten(answer: u16) -> u16 {
-    answer ^ 1 << 15
 }
 
 /// Of a hundred reads answered so many may be left at the end without an answer: with more, answers were for several at once.
@@ -107,9 +102,7 @@ impl Answers {
         if self.announces_together {
             return;
         }
-        let answer = answer_of(request);
-        self.parts.remove(&forgotten(answer));
-        self.parts.entry(answer).or_insert(asked);
+        self.parts.entry(answer_of(request)).or_insert(asked);
     }
 
     /// What an answer is for.
@@ -190,6 +183,7 @@ impl Observer for Answers {
                 }
             }
             Effect::Refuse { request, .. } => {
+                self.parts.remove(&answer_of(request));
                 self.asked.remove(&request);
             }
             Effect::Send { client } => {

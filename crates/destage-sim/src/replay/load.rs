@@ -1,6 +1,5 @@
 //! What clients asked for in a recording, apart from what the policy made of it.
 
-use super::answers::forgotten;
 use super::{Observer, is_of_volume};
 use destage_core::{
     Access, BatchId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId, Span,
@@ -117,7 +116,7 @@ impl Write {
 struct Open {
     items: HashMap<UnitId, u32>,
     /// Of a volume: the first request of each answer.
-    answers: HashMap<u16, u32>,
+    answers: HashMap<u32, u32>,
     /// Requests that are not executed yet.
     waiting: HashMap<RequestId, (u32, Box<[UnitId]>)>,
     /// The request that was executed by the last effect.
@@ -220,9 +219,7 @@ impl Load {
         if !self.counts_writes_only {
             return index;
         }
-        let answer = answer_of(request);
-        self.open.answers.remove(&forgotten(answer));
-        *self.open.answers.entry(answer).or_insert(index)
+        *self.open.answers.entry(answer_of(request)).or_insert(index)
     }
 
     /// The driver asks for units that the request has just written whole.
@@ -383,6 +380,7 @@ impl Observer for Load {
                 }
             }
             Effect::Refuse { request, .. } => {
+                self.open.answers.remove(&answer_of(request));
                 self.ended_waiting(request);
             }
             Effect::Mode(mode) => {

@@ -237,7 +237,8 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     };
     let reasons = if tuned.is_kept {
         vec![format!(
-            "What is in force stays. At best requests are predicted to take {} on average: not so much less than was recorded              that it counts, for the model errs about the recorded run, too, and so do two runs of the same settings.",
+            "What is in force stays. At best requests are predicted to take {} on average: not so much less than was recorded \
+             that it counts, for the model errs about the recorded run, too, and so do two runs of the same settings.",
             seconds(fastest)
         )]
     } else {
