@@ -5,7 +5,7 @@ use destage_runtime::admin::COMMAND_BYTES_MAX;
 use destage_runtime::exit;
 use destage_runtime::units::Interval;
 use serde::Deserialize;
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Longest wait for a report.
@@ -87,7 +87,13 @@ impl AdminArgs {
     /// Waits until nobody listens there any more, for a while: a server that has ended is still about to go.
     pub(crate) fn wait_until_gone(&self) {
         let until = Instant::now() + GONE_MAX;
-        while Instant::now() < until && TcpStream::connect(&self.admin).is_ok() {
+        let is_there = || {
+            let mut addresses = self.admin.to_socket_addrs().into_iter().flatten();
+            let left = until.saturating_duration_since(Instant::now());
+            !left.is_zero()
+                && addresses.any(|address| TcpStream::connect_timeout(&address, left).is_ok())
+        };
+        while is_there() {
             std::thread::sleep(GONE_LOOK_EVERY);
         }
     }

@@ -205,7 +205,7 @@ impl Server {
         if lost > 0 {
             let message = format!(
                 "stopped with {left} groups that are not at the origin, and the newest {lost} of them are not in the journal {} \
-                 either, which cannot be written: look after its disk",
+                 either, which did not take them in time: look after its disk",
                 self.settings.journal.display()
             );
             return Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));

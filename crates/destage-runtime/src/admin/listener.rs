@@ -235,6 +235,8 @@ impl AsyncWrite for Connection {
         // What is asked for before that, such as that of a body, is no answer yet.
         if self.pace.stage() == Stage::Answer {
             self.pace.enter(Stage::Idle);
+            // Nobody reads until something comes, so the time for the next request is to wake this task.
+            let _ = self.is_over(cx);
         }
         Pin::new(&mut self.stream).poll_flush(cx)
     }

@@ -205,7 +205,13 @@ async fn body(shared: &Shared, request: Request) -> Result<Command, Response> {
     let _turn = if length.is_some_and(|length| length <= SHORT_BYTES_MAX) {
         None
     } else {
-        Some(shared.bodies.acquire().await.expect("the semaphore is never closed"))
+        let Ok(turn) = timeout(shared.limits.rest, shared.bodies.acquire()).await else {
+            return Err(error(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "other long commands are coming in",
+            ));
+        };
+        Some(turn.expect("the semaphore is never closed"))
     };
     let limit = shared.limits.rest + moved(length.unwrap_or(COMMAND_BYTES_MAX as u64));
     match timeout(limit, Json::from_request(request, &())).await {
