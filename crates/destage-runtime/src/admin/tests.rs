@@ -355,6 +355,38 @@ fn a_command_may_take_longer_than_a_connection_may_be_silent() {
     });
 }
 
+/// Nobody reads while a command is carried out, so nothing but a time of its own ends the connection afterwards.
+#[test]
+fn a_connection_that_is_silent_behind_a_long_command_ends() {
+    let limits = Limits { head: Duration::from_millis(200), ..listener::LIMITS };
+    let (admin, fake) = start_within(limits, None);
+    let mut stream = TcpStream::connect(admin.addr()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(WAIT.replace("Connection: close\r\n", "").as_bytes()).unwrap();
+    eventually("it waits", || fake.waiting() == 1);
+    // Longer than a head may take.
+    thread::sleep(limits.head * 2);
+    fake.0.lock().unwrap().mode = "throttled".into();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the connection ends");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && !answer.contains("connection: close"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_long_body_does_not_wait_for_another_one_without_an_end() {
+    let (admin, _fake) = start_within(SHORT, None);
+    let begin = |bytes: &str| WAIT.strip_suffix('}').unwrap().replace("18", bytes);
+    let mut stuck = TcpStream::connect(admin.addr()).unwrap();
+    // It has the turn for a hundred seconds.
+    stuck.write_all(begin("100000000").as_bytes()).unwrap();
+    eventually("another one is refused", || {
+        raw(&admin, &begin("100000")).starts_with("HTTP/1.1 503")
+    });
+}
+
 #[test]
 fn a_command_ends_when_its_client_hangs_up_or_its_time_is_over() {
     let (admin, fake) = start(None);
