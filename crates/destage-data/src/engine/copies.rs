@@ -7,6 +7,7 @@
 use super::Engine;
 use super::prepared::Prepared;
 use super::queued::{Queued, data_commands, dmls};
+use super::session::NOT_DONE;
 use crate::resp::{Code, Protocol, Reply, ReplyError, count_replies, each_reply};
 use destage_core::{AtLimit, ClientId, Span};
 use destage_replicas_redis::Reach;
@@ -115,7 +116,8 @@ impl Engine {
                 // That of MULTI, which the first of its commands follows.
                 let is_of_multi = one == b"+OK\r\n" && all[at..].starts_with(b"+QUEUED\r\n");
                 // An error, or nil for EXEC.
-                let is_not_done = one.first() == Some(&b'-') || one == b"*-1\r\n";
+                let is_not_done =
+                    one.first() == Some(&b'-') || one == b"*-1\r\n" || one == NOT_DONE;
                 if is_of_multi
                     || is_told_unasked(one, takes_messages)
                     || SAY_NOTHING.iter().any(|begin| one.starts_with(begin))

@@ -12,12 +12,15 @@ use super::rows::RowKey;
 use super::slow::Begun;
 use super::tracking::TrackerId;
 use super::txn::Txn;
-use crate::resp::{Code, Protocol, ReplyError};
+use crate::resp::{Code, Protocol, Reply, ReplyError, each_reply};
 use crate::schema::TableId;
 use destage_core::lease::Token;
 use destage_core::{Lsn, RequestId, Time, UnitId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+
+/// What EXEC that did nothing is answered in RESP3, until it leaves as nil: RESP3 has one nil for everything.
+pub(super) const NOT_DONE: &[u8] = b"_EXEC\r\n";
 
 /// One connection.
 #[derive(Debug, Default)]
@@ -50,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) announced: bool,
     /// Replies that may leave.
     pub(crate) ready: Vec<u8>,
+    /// One of the replies may be [`NOT_DONE`].
+    has_not_done: bool,
     /// What is counted of these as unread.
     pub(super) unread_bytes: usize,
     /// It left too much unread: closed at once.
@@ -304,8 +309,33 @@ impl Session {
         !self.closing && may_go_on && self.inbox.needs_more()
     }
 
+    /// Answers EXEC that did nothing.
+    pub(super) fn answer_not_done(&mut self) {
+        let mut reply = Reply::new(&mut self.out, self.protocol);
+        match self.protocol {
+            Protocol::V2 => reply.null_array(),
+            Protocol::V3 => {
+                reply.raw(NOT_DONE);
+                self.has_not_done = true;
+            }
+        }
+    }
+
+    /// Has what EXEC that did nothing is answered leave as nil. What has left already stays as it is.
+    fn let_not_done(&mut self) {
+        let mut all = Vec::with_capacity(self.ready.len());
+        each_reply(&self.ready, |one| {
+            all.extend_from_slice(if one == NOT_DONE { b"_\r\n" } else { one });
+        });
+        self.ready = all;
+        self.has_not_done = !(self.out.is_empty() && self.gated.is_empty());
+    }
+
     /// The replies that may leave, and whether it is to be closed afterwards.
     pub(super) fn outgoing(&mut self) -> (&mut Vec<u8>, bool) {
+        if self.has_not_done {
+            self.let_not_done();
+        }
         // What is not released yet must be sent first.
         let closing = self.closing && !self.is_held() && self.out.is_empty();
         (&mut self.ready, closing || self.is_cut)

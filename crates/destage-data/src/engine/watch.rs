@@ -110,7 +110,7 @@ impl Engine {
         self.unwatch(session);
         // That a key changed is told like a value: once a crash cannot undo it.
         session.lsn = session.lsn.max(self.core.last());
-        Reply::new(&mut session.out, session.protocol).null_array();
+        session.answer_not_done();
     }
 
     /// Tells those who watch them that rows change.

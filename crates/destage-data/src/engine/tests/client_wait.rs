@@ -256,13 +256,30 @@ fn without_space_for_the_journal_writes_wait_before_they_are_done() {
 
 #[test]
 fn a_transaction_that_was_not_done_is_not_told_to_be_kept() {
-    let mut script = script();
-    assert_eq!(script.told("WATCH item:0"), "+OK\r\n");
-    script.by_another("HSET item:0 n 1");
-    script.send("MULTI\nHSET item:0 n 2\nEXEC");
-    script.settle();
-    script.engine.withhold_ready(script.client);
-    let told = script.received().0;
-    assert!(told.starts_with("+OK\r\n+QUEUED\r\n-UNAVAILABLE "), "{told}");
-    assert!(told.contains("nothing was done"), "{told}");
+    for (version, nil, nothing) in [(2, "*-1\r\n", "$-1\r\n"), (3, "_\r\n", "_\r\n")] {
+        let mut script = script();
+        script.told(&format!("HELLO {version}"));
+        let not_done = |script: &mut Script| {
+            assert_eq!(script.told("WATCH item:0"), "+OK\r\n");
+            let other = others(script);
+            let own = std::mem::replace(&mut script.client, other);
+            script.send("HINCRBY item:0 n 1");
+            script.client = own;
+            script.send("MULTI\nHSET item:0 n 2\nEXEC\nHGET item:99 n");
+            assert_eq!(script.received().0, "", "told before what it tells of is durable");
+            script.settle();
+        };
+        not_done(&mut script);
+        script.engine.withhold_ready(script.client);
+        let told = script.received().0;
+        let told: Vec<&str> = told.lines().collect();
+        assert_eq!((told.len(), &told[..2]), (4, &["+OK", "+QUEUED"][..]), "{told:?}");
+        assert!(told[2].starts_with("-UNAVAILABLE ") && told[2].contains("nothing was done"));
+        // Other commands may have written although they tell nil.
+        assert!(told[3].starts_with("-PENDING "), "{told:?}");
+
+        not_done(&mut script);
+        let whole = format!("+OK\r\n+QUEUED\r\n{nil}{nothing}");
+        assert_eq!(script.received().0, whole);
+    }
 }
