@@ -7,7 +7,7 @@ use super::{Value, value::Field};
 use crate::cells::{Cell, Reader};
 use crate::domains::Partition;
 use crate::engine::{Observer, key_cells};
-use crate::resp::Code;
+use crate::resp::{Code, ReplyError};
 use crate::schema::{Schema, Table};
 use crate::serve::{EmbeddedServer, Local, Refusal};
 use crate::settings::Settings;
@@ -71,7 +71,7 @@ impl Embedded {
             }
             Refusal::Ended => self.ended(),
         })?;
-        Ok(Conversation { local, buffer: Vec::new(), unread: 0, is_over: false })
+        Ok(Conversation { local, buffer: Vec::new(), unread: 0, is_over: false, end: None })
     }
 
     /// Keeps a conversation for the next session, unless it is over.
@@ -155,7 +155,15 @@ impl Embedded {
         // What is not understood ends the conversation: the last answer says why.
         match answers.last() {
             Some(Answer::Error(error)) => Err(error.clone().into()),
-            _ => Err(self.ended()),
+            _ => Err(self.over(conversation)),
+        }
+    }
+
+    /// Nothing is answered any more in this conversation: with the reason, also for those who did not look at it.
+    fn over(&self, conversation: &Conversation) -> Error {
+        match &conversation.end {
+            Some(error) if self.server.ended().is_none() => error.clone().into(),
+            _ => self.ended(),
         }
     }
 
@@ -228,12 +236,6 @@ impl EmbeddedSession<'_> {
         self.manager.ask_by(conversation, requests, count)
     }
 
-    /// Whether nothing more can be asked.
-    fn is_over(&self) -> bool {
-        let is_closed = self.manager.server.ended().is_some();
-        is_closed || self.conversation.as_ref().is_some_and(|conversation| conversation.is_over)
-    }
-
     /// Appends what begins the session, unless it has begun; the number of its answers is returned.
     fn push_begin(&mut self, requests: &mut Vec<u8>) -> usize {
         if std::mem::replace(&mut self.begun, true) {
@@ -276,8 +278,11 @@ impl CacheSession for EmbeddedSession<'_> {
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<(), Error> {
-        if self.is_over() {
+        if self.manager.server.ended().is_some() {
             return Err(self.manager.ended());
+        }
+        if let Some(conversation) = self.conversation.as_ref().filter(|it| it.is_over) {
+            return Err(self.manager.over(conversation));
         }
         let mut requests = Vec::new();
         let mut count = 0;
@@ -426,6 +431,8 @@ struct Conversation {
     unread: usize,
     /// The engine has closed it, or it cannot be understood: it is of no use any more.
     is_over: bool,
+    /// For which the engine has closed it.
+    end: Option<ReplyError>,
 }
 
 impl Conversation {
@@ -458,6 +465,12 @@ impl Conversation {
             let read = read_answer(&self.buffer).inspect_err(|_| self.is_over = true)?;
             if let Some((answer, used)) = read {
                 self.buffer.drain(..used);
+                if let Answer::Error(error) = &answer
+                    && self.is_over
+                    && self.buffer.is_empty()
+                {
+                    self.end = Some(error.clone());
+                }
                 return Ok(Some(answer));
             }
             if self.is_over {

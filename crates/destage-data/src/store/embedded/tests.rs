@@ -40,7 +40,16 @@ fn a_request_that_ends_its_conversation_says_why_and_ends_no_later_session() {
         let written = store.session(|s| s.set(("accounts", 1), [("note", long.as_str().into())]));
         let read = store.session(|s| s.read(format!("names:{long}")).map(drop));
         let looked = store.read(format!("names:{long}")).map(drop);
-        for refused in [written, read, looked] {
+        // Whoever does not look at the first error is told the same at the next request, and at the end.
+        let read_on = store.session(|s| {
+            let _ = s.read(format!("names:{long}"));
+            s.row(("accounts", 1)).map(drop)
+        });
+        let gone_on = store.session(|s| {
+            let _ = s.read(format!("names:{long}"));
+            s.inc(("accounts", 1), "balance", 1)
+        });
+        for refused in [written, read, looked, read_on, gone_on] {
             let error = refused.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
             assert!(error.to_string().contains("more than 4096 bytes"), "{error}");
@@ -48,7 +57,7 @@ fn a_request_that_ends_its_conversation_says_why_and_ends_no_later_session() {
         }
     }
     let balance: i64 = store.read(("accounts", 1)).unwrap().unwrap().get("balance").unwrap();
-    assert_eq!(balance, 106);
+    assert_eq!(balance, 110);
     store.close().unwrap();
 }
 
