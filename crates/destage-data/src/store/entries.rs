@@ -211,7 +211,7 @@ impl<E: Entry> Entries<'_, E> {
     ///
     /// # Errors
     /// What [`Entry::compute`] said; [`ErrorKind::Timeout`] if the buffered writes that matter could not be destaged;
-    /// [`ErrorKind::Closed`].
+    /// [`ErrorKind::Busy`] with too many sessions at once; [`ErrorKind::Closed`].
     pub fn get(&self, name: &str) -> Result<E::Value, Error> {
         let (value, newest) = self.find(name)?;
         // Under d = 0 nobody sees what a crash could undo.

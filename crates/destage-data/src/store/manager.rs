@@ -22,7 +22,8 @@ pub trait CacheManager: Send + Sync {
     /// Rows as they are now, each by itself, under no lease.
     ///
     /// # Errors
-    /// A key names no row; or the origin is needed and cannot be read.
+    /// A key names no row; the origin is needed and cannot be read; or [`ErrorKind::Busy`](super::ErrorKind::Busy) as for
+    /// [`CacheManager::begin`].
     fn look(&self, keys: &[Key]) -> Result<Vec<Option<Row>>, Error>;
 }
 

@@ -275,7 +275,7 @@ impl Store {
     /// with changes that are not destaged is fetched again, and they are laid over what the origin has now.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`]: a key names no row.
+    /// [`ErrorKind::Invalid`]: a key names no row; [`ErrorKind::Busy`] with too many sessions at once.
     pub fn invalidate(&self, keys: &[Key]) -> Result<u64, Error> {
         let mut words: Vec<&[u8]> = vec![b"DESTAGE", b"INVALIDATE"];
         words.extend(keys.iter().map(|key| key.0.as_bytes()));
@@ -288,7 +288,8 @@ impl Store {
     /// Reserves `count` (1 to 10,000) values of a key that the origin generates, for rows to be inserted.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] where there is no such key, or the count does not fit; [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::Invalid`] where there is no such key, or the count does not fit; [`ErrorKind::Unavailable`];
+    /// [`ErrorKind::Busy`] with too many sessions at once.
     pub fn next_keys(&self, table: &str, count: u32) -> Result<Vec<i64>, Error> {
         let count = count.to_string();
         let number = |answer| if let Answer::Int(key) = answer { Some(key) } else { None };
