@@ -29,6 +29,9 @@ use destage_core::Lsn;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// In the place of a text of which someone has deleted a piece by hand.
+pub(crate) const PIECE_MISSING: &str = "a piece of it is missing";
+
 /// The text of a group cannot be read back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the parked group cannot be read: {0}")]
@@ -93,6 +96,9 @@ pub fn decode_edited(schema: &Schema, parked: Lsn, text: &str) -> Result<Vec<u8>
 }
 
 fn parse(text: &str) -> Result<ParkedChanges, ParkedError> {
+    if text == PIECE_MISSING {
+        return Err(ParkedError(text.to_owned()));
+    }
     serde_json::from_str(text).map_err(|error| ParkedError(error.to_string()))
 }
 

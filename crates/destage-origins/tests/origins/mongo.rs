@@ -3,8 +3,9 @@
 use crate::claimed::{Claimed, change};
 use destage_core::{DomainId, Fault, Lsn};
 use destage_origins::change::Op;
-use destage_origins::contract::ParkedGroup;
+use destage_origins::contract::{GroupRef, ParkedGroup};
 use destage_origins::origins::Mongo;
+use destage_origins::parked;
 use destage_origins::settings::{DocumentSettings, TableSettings};
 use destage_testkit::needs::prepared;
 use mongodb::Client;
@@ -171,6 +172,40 @@ fn what_is_too_large_as_bson_is_rejected_and_parked_in_pieces() {
     claim.upto(Lsn(3), |claim| writer.unpark(schema, claim, &[Lsn(2)], &[])).unwrap();
     assert_eq!(writer.parked(u64::MAX).unwrap(), []);
     assert_eq!(database.count("destage_parked"), 0);
+}
+
+#[test]
+fn what_was_parked_in_pieces_and_deleted_by_hand_is_told_and_given_up_whole() {
+    let Some(server) = Server::start() else { return };
+    let database = Database::with_items(&server, "deleted".to_owned(), &[1]);
+    let mut claimed = Claimed::before(&database.origin());
+    let parked = ParkedGroup {
+        domain: claimed.claim.domain,
+        lsn: Lsn(1),
+        depends_on: None,
+        reason: "no".to_owned(),
+        payload: "x".repeat(20 << 20),
+    };
+    claimed.park(Lsn(1), Some(&parked)).unwrap();
+    claimed.claim.expected = Lsn(1);
+    let delete = |domain: i64| {
+        let delete = doc! { "q": { "_id.seq": 1_i64, "_id.domain": domain }, "limit": 1 };
+        let reply = database.command(doc! { "delete": "destage_parked", "deletes": [delete] });
+        assert_eq!(reply.get_i32("n").unwrap(), 1, "{reply}");
+    };
+    delete(-1);
+    let found = claimed.writer.parked(u64::MAX).unwrap();
+    let error = parked::decode(&claimed.schema, &found[0].payload).unwrap_err();
+    assert!(error.to_string().contains("a piece of it is missing"), "{error}");
+    delete(0);
+    assert_eq!(claimed.writer.parked(u64::MAX).unwrap(), []);
+    let group = change(claimed.table("items"), Op::Update, &["1"], &[("n", Some("7"))], &[]);
+    let Claimed { claim, schema, writer, .. } = &mut claimed;
+    for (groups, left) in [(&[GroupRef { lsn: Lsn(1), bytes: &group }][..], 1), (&[], 0)] {
+        let gone = claim.upto(Lsn(2), |claim| writer.unpark(schema, claim, &[Lsn(1)], groups));
+        assert_eq!(gone.unwrap_err().fault, Fault::Rejected);
+        assert_eq!(database.count("destage_parked"), left);
+    }
 }
 
 #[test]

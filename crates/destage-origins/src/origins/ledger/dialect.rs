@@ -192,8 +192,20 @@ impl Dialect {
         (0..).zip(pieces).map(row).collect()
     }
 
-    /// Takes one group out of the parked ones, whatever its domains: no two have one number. It meets a row for each piece.
+    /// Takes one group out of the parked ones, whatever its domains: no two have one number. Its pieces stay.
     pub(super) fn take_parked(&self, lsn: Lsn) -> Statement {
+        let sql = self.statement("DELETE FROM destage_parked WHERE domain >= 0 AND seq = ");
+        sql.number(signed(lsn.0)).statement
+    }
+
+    /// Takes its pieces, too.
+    pub(super) fn take_pieces(&self, lsn: Lsn) -> Statement {
+        let sql = self.statement("DELETE FROM destage_parked WHERE domain < 0 AND seq = ");
+        sql.number(signed(lsn.0)).statement
+    }
+
+    /// Gives one group up, or its pieces where someone has deleted its first row by hand.
+    pub(super) fn give_up_parked(&self, lsn: Lsn) -> Statement {
         self.statement("DELETE FROM destage_parked WHERE seq = ").number(signed(lsn.0)).statement
     }
 

@@ -10,6 +10,7 @@ use crate::contract::{
     Applied, Claim, GroupRef, OriginError, Owner, ParkedGroup, Watermarks, WriteClaim, Writer,
 };
 use crate::origins::bound::Bound;
+use crate::parked::PIECE_MISSING;
 use crate::plan::{Plan, plan};
 use crate::schema::{Schema, TableId};
 use destage_core::{DomainId, Fault, Lsn};
@@ -103,8 +104,10 @@ pub(in crate::origins) struct Transaction<'a> {
     pub(in crate::origins) watermarks: Vec<Statement>,
     /// Whether it is looked at how many rows those meet; always but in a control of the tests.
     pub(in crate::origins) compares: bool,
-    /// Each meets one row; one that takes a group back meets one for each of its pieces.
+    /// Each meets one row; one that gives a group up meets one for each of its pieces.
     pub(in crate::origins) parked: Vec<Statement>,
+    /// Each may meet any number of rows. None is sent to a database that stores no pieces.
+    pub(in crate::origins) pieces: Vec<Statement>,
     pub(in crate::origins) schema: &'a Schema,
     pub(in crate::origins) plan: &'a Plan<'a>,
 }
@@ -160,6 +163,7 @@ fn apply_whole<D: Database + ?Sized>(
         watermarks: moves::<D>(claim),
         compares: !claim.unsafe_no_watermark,
         parked: Vec::new(),
+        pieces: Vec::new(),
         schema,
         plan: &plan,
     };
@@ -372,6 +376,7 @@ impl<D: Database> Writer for SqlWriter<D> {
             watermarks: moves::<D>(claim),
             compares: !claim.unsafe_no_watermark,
             parked: stored.unwrap_or_default(),
+            pieces: Vec::new(),
             schema: &schema,
             plan: &Plan::default(),
         };
@@ -430,14 +435,23 @@ impl<D: Database> Writer for SqlWriter<D> {
             Bound::parked(bytes_max),
         )?;
         let mut groups: Vec<ParkedGroup> = Vec::with_capacity(rows.len());
+        let mut pieces = 0;
         for row in &rows {
             let lsn = Lsn(number(row, 1));
-            if text(row, 0).starts_with('-') {
-                // A further piece; without the first one nobody knows what it belongs to.
-                let first = groups.last_mut().filter(|group| group.lsn == lsn);
-                first.into_iter().for_each(|group| group.payload.push_str(text(row, 4)));
+            if let Some(piece) = text(row, 0).strip_prefix('-') {
+                // Without the first one nobody knows what it belongs to.
+                let Some(group) = groups.last_mut().filter(|group| group.lsn == lsn) else {
+                    continue;
+                };
+                pieces += 1;
+                if piece.parse() == Ok(pieces) {
+                    group.payload.push_str(text(row, 4));
+                } else {
+                    PIECE_MISSING.clone_into(&mut group.payload);
+                }
                 continue;
             }
+            pieces = 0;
             groups.push(ParkedGroup {
                 domain: DomainId(text(row, 0).parse().unwrap_or(0)),
                 lsn,
@@ -458,12 +472,18 @@ impl<D: Database> Writer for SqlWriter<D> {
     ) -> Result<Applied, OriginError> {
         let mark = claim.only()?;
         let plan = planned(schema, groups, Fault::Rejected)?;
+        // What is given up need not be whole. What is applied was not deleted by anybody.
+        let take = |lsn: &Lsn| match groups {
+            [] => D::DIALECT.give_up_parked(*lsn),
+            _ => D::DIALECT.take_parked(*lsn),
+        };
         let end = self.up_to_date(|writer| {
             writer.0.transact(&Transaction {
                 what: "take back parked groups",
                 watermarks: vec![D::DIALECT.hold(claim, &mark)],
                 compares: true,
-                parked: parked.iter().map(|lsn| D::DIALECT.take_parked(*lsn)).collect(),
+                parked: parked.iter().map(take).collect(),
+                pieces: parked.iter().map(|lsn| D::DIALECT.take_pieces(*lsn)).collect(),
                 schema,
                 plan: &plan,
             })

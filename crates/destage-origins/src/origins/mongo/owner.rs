@@ -23,6 +23,7 @@ use crate::contract::verdict::{fenced, not_parked};
 use crate::contract::{Claim, Mark, OriginError, Owner, ParkedGroup, WriteClaim};
 use crate::origins::bound::Bound;
 use crate::origins::ledger::{pieces, signed, unsigned};
+use crate::parked::PIECE_MISSING;
 use destage_core::{DomainId, Fault, Lsn};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use std::thread;
@@ -376,7 +377,11 @@ fn parked_group(document: &Document, pieces: &[Document]) -> ParkedGroup {
             let is_alike = |name| number(piece, name) == number(document, name);
             number(piece, "domain") == Some(-at) && is_alike("seq") && is_alike("epoch")
         };
-        let Some(piece) = pieces.iter().find(is_it) else { break };
+        let Some(piece) = pieces.iter().find(is_it) else {
+            // Someone has deleted it by hand.
+            PIECE_MISSING.clone_into(&mut payload);
+            break;
+        };
         payload.push_str(piece.get_str("payload").unwrap_or_default());
     }
     let number = |name| number(document, name);

@@ -80,6 +80,10 @@ pub(super) fn unpark(
             }
         }
     } else {
+        if groups.is_empty() && there == 0 {
+            // Who has deleted them by hand has left their pieces, perhaps.
+            take(connection, parked)?;
+        }
         are_there(parked, there)?;
     }
     take(connection, parked)?;

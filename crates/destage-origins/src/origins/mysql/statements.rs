@@ -11,9 +11,9 @@ use crate::schema::{Column, Table};
 use crate::ttl::least_number;
 use destage_core::Fault;
 
-/// Of rows that end nobody knows whether they are left to delete.
+/// Of rows that end nobody knows whether they are left to delete, nor of the pieces of a parked group.
 pub(super) const ANY: u64 = u64::MAX;
-/// A parked group is stored in one row or more.
+/// A parked group that is given up is stored in one row or more.
 pub(super) const SOME: u64 = u64::MAX - 1;
 
 /// One statement of a transaction.

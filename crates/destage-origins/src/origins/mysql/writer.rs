@@ -3,7 +3,7 @@
 use super::connection::{Connection, Texts};
 use super::literal::push_text;
 use super::query::{dml_sql, dml_value};
-use super::statements::{SOME, Statement, push_bucket};
+use super::statements::{ANY, SOME, Statement, push_bucket};
 use super::tables::{self, WATERMARKS};
 use crate::contract::{GroupRef, OriginError, WriteClaim};
 use crate::dml::Parameter;
@@ -196,7 +196,9 @@ impl Database for MysqlWriter {
     fn transact(&mut self, transaction: &Transaction<'_>) -> Result<End, OriginError> {
         let bytes_max = self.connection.packet_bytes_max();
         let mut tasks = Vec::new();
-        for statement in &transaction.parked {
+        let pieces = transaction.pieces.iter().map(|statement| (statement, ANY));
+        let parked = transaction.parked.iter().map(|statement| (statement, SOME));
+        for (statement, rows) in parked.chain(pieces) {
             let sql = statement.sql.clone();
             if sql.len() > bytes_max {
                 let message = format!(
@@ -207,7 +209,7 @@ impl Database for MysqlWriter {
                 );
                 return Err(OriginError::new(Fault::Denied, message));
             }
-            tasks.push(Task::Plain(Statement { sql, rows: SOME, target: None }));
+            tasks.push(Task::Plain(Statement { sql, rows, target: None }));
         }
         tasks.extend(self.tasks(transaction.schema, transaction.plan)?);
         let end = self.body(transaction, &tasks);

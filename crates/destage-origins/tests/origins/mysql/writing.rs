@@ -158,6 +158,61 @@ fn a_row_too_large_for_a_packet_is_rejected_before_it_is_sent_and_parked() {
     assert_eq!(unpark(&mut claimed, &[Lsn(1)]).unwrap_err().fault, Fault::Rejected);
 }
 
+/// A parked write of several rows in its table, number 1.
+fn park_in_pieces(claimed: &mut Claimed) -> ParkedGroup {
+    let parked = ParkedGroup {
+        domain: claimed.claim.domain,
+        lsn: Lsn(1),
+        depends_on: None,
+        reason: "no".to_owned(),
+        payload: "x".repeat(9 << 20),
+    };
+    claimed.park(Lsn(1), Some(&parked)).unwrap();
+    claimed.claim.expected = Lsn(1);
+    parked
+}
+
+#[test]
+fn what_was_parked_in_pieces_and_deleted_by_hand_is_not_applied_and_given_up_whole() {
+    let Some(mut database) = Database::open("write_deleted") else { return };
+    database.sql("CREATE TABLE t (id int PRIMARY KEY)");
+    let mut claimed = Claimed::before(&database.origin());
+    let table = claimed.table("t").clone();
+    let group = change(&table, Op::Insert, &["1"], &[], &[]);
+    let unpark = |claimed: &mut Claimed, groups: &[GroupRef<'_>]| {
+        let Claimed { claim, schema, writer, .. } = claimed;
+        claim.upto(Lsn(2), |claim| writer.unpark(schema, claim, &[Lsn(1)], groups)).map(drop)
+    };
+    park_in_pieces(&mut claimed);
+    database.sql("DELETE FROM destage_parked WHERE domain = 0");
+    assert_eq!(database.text("SELECT count(*) FROM destage_parked").as_deref(), Some("2"));
+    let groups = [GroupRef { lsn: Lsn(1), bytes: &group }];
+    assert_eq!(unpark(&mut claimed, &groups).unwrap_err().fault, Fault::Rejected);
+    assert_eq!(database.text("SELECT count(*) FROM t").as_deref(), Some("0"));
+    unpark(&mut claimed, &[]).unwrap();
+    assert_eq!(database.text("SELECT count(*) FROM destage_parked").as_deref(), Some("0"));
+    // One that nobody has touched goes whole, too.
+    claimed.claim.expected = Lsn::ZERO;
+    database.sql("UPDATE destage_watermark SET seq = 0");
+    park_in_pieces(&mut claimed);
+    unpark(&mut claimed, &groups).unwrap();
+    assert_eq!(database.text("SELECT count(*) FROM t").as_deref(), Some("1"));
+    assert_eq!(database.text("SELECT count(*) FROM destage_parked").as_deref(), Some("0"));
+}
+
+#[test]
+fn a_parked_write_without_one_of_its_pieces_is_not_read_as_another_one() {
+    let Some(mut database) = Database::open("write_pieces") else { return };
+    database.sql("CREATE TABLE t (id int PRIMARY KEY)");
+    let mut claimed = Claimed::before(&database.origin());
+    let whole = park_in_pieces(&mut claimed);
+    assert_eq!(claimed.writer.parked(u64::MAX).unwrap(), [whole]);
+    database.sql("DELETE FROM destage_parked WHERE domain = -1");
+    let found = claimed.writer.parked(u64::MAX).unwrap();
+    let error = parked::decode(&claimed.schema, &found[0].payload).unwrap_err();
+    assert!(error.to_string().contains("a piece of it is missing"), "{error}");
+}
+
 #[test]
 fn every_type_arrives_as_it_was_written() {
     let Some(mut database) = Database::open("write_types") else { return };
