@@ -256,6 +256,12 @@ impl Core {
         self.destager.is_parking_paused()
     }
 
+    /// The same where the origin denied it when it was asked last, too: it is asked again, but someone has to mend
+    /// something first.
+    pub fn is_parking_denied(&self) -> bool {
+        self.destager.is_parking_denied()
+    }
+
     /// Everything up to here is decided.
     pub fn decided(&self) -> Lsn {
         self.groups.decided()

@@ -19,10 +19,17 @@ impl Destager {
 
     /// Whether groups are to be sent to the parked ones again, and nothing is sent before someone says so.
     pub(super) fn is_parking_paused(&self) -> bool {
-        let stands = |domain: &Domain| self.paused || domain.halt.is_some();
-        self.parkings.is_empty()
-            && self.is_parking()
-            && self.domains.iter().filter(|domain| domain.parks_again()).all(stands)
+        self.parks_nothing_while(|domain| domain.halt.is_some())
+    }
+
+    /// The same where they wait for someone to mend what the origin denied, or to say so.
+    pub(super) fn is_parking_denied(&self) -> bool {
+        self.parks_nothing_while(|domain| domain.denied || domain.halt.is_some())
+    }
+
+    fn parks_nothing_while(&self, stands: impl Fn(&Domain) -> bool) -> bool {
+        let mut again = self.domains.iter().filter(|domain| domain.parks_again());
+        self.parkings.is_empty() && self.is_parking() && again.all(|it| self.paused || stands(it))
     }
 }
 

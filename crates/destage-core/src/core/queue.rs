@@ -22,6 +22,8 @@ pub(super) struct Domain {
     pub(super) retry_at: Time,
     retry: Span,
     pub(super) failing: bool,
+    /// The origin answered last that nothing will work until someone mends it.
+    pub(super) denied: bool,
     /// After a rejection: the next batches hold at most `size` groups, until `until` is past.
     pub(super) isolate: Option<Isolate>,
     /// Nothing up to here can start before something under way ends.
@@ -92,6 +94,7 @@ impl Domain {
             retry_at: Time::ZERO,
             retry: Span::ZERO,
             failing: false,
+            denied: false,
             isolate: None,
             blocked: Lsn::ZERO,
             hurry: Lsn::ZERO,
@@ -137,6 +140,7 @@ impl Domain {
     /// Waits before the next try.
     pub(super) fn back_off(&mut self, fault: Fault, now: Time, limits: &Limits) {
         self.failing = true;
+        self.denied = fault == Fault::Denied;
         self.retry = match fault {
             Fault::Denied => limits.retry_max,
             _ => Span(self.retry.0.saturating_mul(2)).max(limits.retry_min).min(limits.retry_max),
@@ -147,6 +151,7 @@ impl Domain {
     /// The origin answered: ends the back-off.
     pub(super) fn answered(&mut self) {
         self.failing = false;
+        self.denied = false;
         self.retry = Span::ZERO;
     }
 

@@ -113,6 +113,14 @@ impl Engine {
                 );
                 return self.end_decision(active, Some(message));
             }
+            if self.core.is_parking_denied() {
+                let message = format!(
+                    "rejected writes are on their way to the parked ones, and the origin does not take them; it is asked again, \
+                     at once after DESTAGE RESUME: {}",
+                    self.decisions.denial()
+                );
+                return self.end_decision(active, Some(ReplyError::new(Code::Denied, message)));
+            }
             self.decisions.go_on(active);
             return;
         }

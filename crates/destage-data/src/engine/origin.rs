@@ -156,6 +156,9 @@ impl Engine {
             }
             Err(error) => {
                 self.measured.origin_failed(self.now, Way::Write, &error);
+                if error.fault == Fault::Denied {
+                    self.decisions.note_denial(&error.message);
+                }
                 Err(error.fault)
             }
         };

@@ -144,3 +144,45 @@ fn room_among_the_parked_ones_ends_no_halt() {
     assert_eq!(pair.core.halts().count(), 1);
     assert_eq!(pair.send(Input::Resume), [destage(2)]);
 }
+
+#[test]
+fn what_the_origin_denies_to_park_no_decision_waits_for() {
+    let (mut pair, _) = dirty(policy(), &[&[0]]);
+    pair.destage_failed(0, Fault::Rejected);
+    let failed = |fault| Input::Parked { lsn: Lsn(1), result: Err(fault) };
+    assert_eq!(pair.send(failed(Fault::Unavailable)), []);
+    assert!(pair.core.is_parking() && !pair.core.is_parking_denied(), "time alone may end it");
+    assert_eq!(pair.send(Input::Resume), [park(1, None)]);
+    assert_eq!(pair.send(failed(Fault::Denied)), []);
+    assert!(pair.core.is_parking_denied() && !pair.core.is_parking_paused());
+    assert_eq!(pair.send(Input::Resume), [park(1, None)]);
+    assert!(!pair.core.is_parking_denied(), "the origin is being asked");
+    assert_eq!(pair.send(failed(Fault::Unavailable)), []);
+    assert!(!pair.core.is_parking_denied(), "what it says is not known");
+    assert_eq!(pair.send(Input::Resume), [park(1, None)]);
+    pair.send(failed(Fault::Denied));
+    pair.send(Input::Resume);
+    pair.parked(1);
+    assert!(!pair.core.is_parking() && !pair.core.is_parking_denied());
+}
+
+#[test]
+fn what_one_domain_may_still_park_a_decision_waits_for() {
+    let mut pair = Pair::new(policy());
+    for (domain, lsn) in [(0, 1), (1, 2)] {
+        pair.load(lsn as u32);
+        pair.write_to(domain, lsn, &[lsn as u32], Ack::Policy);
+    }
+    pair.synced(2);
+    let failed = |lsn, fault| Input::Parked { lsn: Lsn(lsn), result: Err(fault) };
+    pair.destage_failed(0, Fault::Rejected);
+    pair.destage_failed(1, Fault::Rejected);
+    pair.send(failed(1, Fault::Denied));
+    assert!(!pair.core.is_parking_denied(), "the other one is on its way");
+    pair.send(failed(2, Fault::Unavailable));
+    assert!(!pair.core.is_parking_denied(), "the other one goes when the origin is back");
+    pair.send(Input::Resume);
+    pair.parked(2);
+    pair.send(failed(1, Fault::Denied));
+    assert!(pair.core.is_parking_denied());
+}

@@ -18,6 +18,8 @@ pub(in crate::engine) struct Decisions {
     /// Units whose fetch under way may have looked at the origin before it changed them otherwise than by a batch.
     refetch: BTreeSet<UnitId>,
     last_list: u64,
+    /// Why the origin denied to park a group, the last time that it did.
+    denial: String,
     /// Negative control for the tests: what is fetched meanwhile is installed.
     unsafe_installs: bool,
 }
@@ -121,6 +123,16 @@ impl Decisions {
         let mut active = self.active.take().expect("one decision is under way");
         let sent = active.sent.take().expect("its transaction has ended");
         (active, sent)
+    }
+
+    /// The origin denied to park a group.
+    pub(in crate::engine) fn note_denial(&mut self, reason: &str) {
+        reason.clone_into(&mut self.denial);
+    }
+
+    /// Why it did so the last time.
+    pub(super) fn denial(&self) -> &str {
+        &self.denial
     }
 
     /// It goes on.

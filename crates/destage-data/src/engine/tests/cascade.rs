@@ -337,8 +337,8 @@ fn rows_that_a_decision_sets_off_a_change_of_are_fetched_again() {
     assert_eq!(script.told_again("HGET child:1 qty", None, 1), "$-1\r\n");
 }
 
-#[test]
-fn a_decision_does_not_wait_for_what_a_pause_holds_up() {
+/// Group 1, HSET item:0 n 7, is being parked.
+fn on_its_way() -> Script {
     let mut script = Script::new();
     assert_eq!(script.told("HSET item:0 n 7"), ":0\r\n");
     script.now = script.now + destage_core::Span::from_millis(50);
@@ -347,6 +347,12 @@ fn a_decision_does_not_wait_for_what_a_pause_holds_up() {
     let Io::Destage { batch, .. } = script.ios.remove(at) else { unreachable!() };
     script.engine.destaged(script.now, batch, Err(OriginError::new(Fault::Rejected, "no")));
     script.turn();
+    script
+}
+
+#[test]
+fn a_decision_does_not_wait_for_what_a_pause_holds_up() {
+    let mut script = on_its_way();
     script.engine.pause(script.now);
     let answer = script.decide(ParkedCommand::Retry(None));
     assert!(answer.try_recv().is_err(), "it is on its way");
@@ -354,4 +360,16 @@ fn a_decision_does_not_wait_for_what_a_pause_holds_up() {
     script.turn();
     let told = answer.try_recv().expect("it is answered").unwrap_err();
     assert!(told.code() == crate::resp::Code::Paused, "{told}");
+}
+
+#[test]
+fn a_decision_does_not_wait_for_what_the_origin_denies_to_park() {
+    let mut script = on_its_way();
+    let answer = script.decide(ParkedCommand::Retry(None));
+    assert!(answer.try_recv().is_err(), "it is on its way");
+    script.engine.parked(script.now, Lsn(1), Err(OriginError::new(Fault::Denied, "no right")));
+    script.turn();
+    let told = answer.try_recv().expect("it is answered").unwrap_err();
+    assert!(told.code() == crate::resp::Code::Denied, "{told}");
+    assert!(told.to_string().contains("no right"), "{told}");
 }

@@ -316,14 +316,39 @@ fn end(connection: &mut Connection, epoch: u64) -> Result<(), OriginError> {
     documents_met(WHAT, connection.place(), &reply).map(drop)
 }
 
-/// Takes groups out of the parked ones, as far as they are there.
+/// Takes groups out of the parked ones, as far as they are there. Their pieces go last: no group is ever without them.
 fn take(connection: &mut Connection, parked: &[Lsn]) -> Result<(), OriginError> {
-    let seqs: Vec<i64> = parked.iter().map(|lsn| signed(lsn.0)).collect();
-    let mut command = doc! {
-        "delete": owner::PARKED,
-        "deletes": [{ "q": { "_id.seq": { "$in": seqs } }, "limit": 0 }],
-    };
+    let mut command = taking(parked);
     command.extend(durable(connection.timeout()));
     let reply = connection.command(WHAT, command)?;
     documents_met(WHAT, connection.place(), &reply).map(drop)
+}
+
+fn taking(parked: &[Lsn]) -> Document {
+    let seqs: Vec<i64> = parked.iter().map(|lsn| signed(lsn.0)).collect();
+    let all = doc! { "_id.seq": { "$in": seqs } };
+    let mut firsts = all.clone();
+    firsts.insert("_id.domain", doc! { "$gte": 0 });
+    doc! {
+        "delete": owner::PARKED,
+        "deletes": [{ "q": firsts, "limit": 0 }, { "q": all, "limit": 0 }],
+        "ordered": true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_goes_before_its_pieces() {
+        let seqs = doc! { "$in": [7_i64, 9_i64] };
+        let firsts = doc! { "_id.seq": seqs.clone(), "_id.domain": { "$gte": 0 } };
+        let expected = doc! {
+            "delete": "destage_parked",
+            "deletes": [{ "q": firsts, "limit": 0 }, { "q": { "_id.seq": seqs }, "limit": 0 }],
+            "ordered": true,
+        };
+        assert_eq!(taking(&[Lsn(7), Lsn(9)]), expected);
+    }
 }
