@@ -193,7 +193,7 @@ fn the_command_of_run_gets_no_password() {
     }
 }
 
-/// > A server that ends before its command has the command end, too, with what it has started.
+/// What the command has started gets SIGTERM, too.
 #[test]
 fn a_server_that_ends_takes_the_command_of_run_with_it() {
     let scratch = Scratch::new();
