@@ -94,9 +94,9 @@ impl Wish {
 }
 
 impl Wish {
-    /// What is in force instead, unless the best is predicted to gain on what was recorded more than [`GAIN_MIN`], and more than
-    /// the model was off for the recorded run. What was measured counts more than what the model has, which may err about the one
-    /// and not about the other.
+    /// What is in force instead, unless the best is predicted to gain on what was recorded more than a fifth, and more than the
+    /// model was off for the recorded run. What was measured counts more than what the model has, which may err about the one and
+    /// not about the other.
     pub fn keep_in_force(&self, run: &RecordedRun, ranking: &[Judged], tuned: Tuned) -> Tuned {
         let is_in_force = |judged: &&Judged| {
             let (live, theirs) = (self.live_policy(&judged.report.settings), &run.policy);
