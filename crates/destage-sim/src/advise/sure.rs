@@ -53,7 +53,7 @@ pub struct Sure {
 
 /// Other settings must let requests take at least this share less than was recorded. Two runs of the same settings differ by as
 /// much.
-const GAIN_MIN: f64 = 0.2;
+const ADVISED_GAIN_MIN: f64 = 0.2;
 /// Times below this are not told apart, seconds: rows in memory take none in the model.
 const SHORTEST: f64 = 1e-6;
 
@@ -112,7 +112,7 @@ impl Wish {
         let is_as_fast = |kept: &&Judged| {
             recorded.is_some_and(|mean| {
                 let error = (kept.mean() / mean.max(SHORTEST) - 1.0).abs();
-                tuned.best.mean() >= mean * (1.0 - error.max(GAIN_MIN))
+                tuned.best.mean() >= mean * (1.0 - error.max(ADVISED_GAIN_MIN))
             })
         };
         let kept = ranking.iter().find(is_in_force).filter(is_as_fast);

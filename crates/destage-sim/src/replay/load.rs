@@ -216,6 +216,7 @@ impl Load {
 
     /// The first request of those that are answered together with this one.
     fn first_of_answer(&mut self, request: RequestId, index: u32) -> u32 {
+        // Of rows nothing tells which belong together: each stands for itself.
         if !self.counts_writes_only {
             return index;
         }
