@@ -192,9 +192,14 @@ impl Wish {
         meter: &Meter,
     ) -> Result<Vec<Judged>, RunError<Infallible>> {
         let whole = |mut report: Report| {
-            let load = recorded.and_then(|run| run.load.as_deref());
-            if let Some(load) = load {
-                self.tell(load, &self.live_policy(&report.settings), &mut report);
+            if let Some(run) = recorded
+                && let Some(load) = run.load.as_deref()
+            {
+                // A few bytes of a limit may make a difference: what is in force is judged as it was.
+                let is_in_force = self.is_in_force(&report.settings, run);
+                let live = || self.live_policy(&report.settings);
+                let policy = if is_in_force { run.policy.clone() } else { live() };
+                self.tell(load, &policy, &mut report);
             }
             self.judged(report, recorded)
         };

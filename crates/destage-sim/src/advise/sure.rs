@@ -94,20 +94,25 @@ impl Wish {
 }
 
 impl Wish {
+    /// Whether the recorded run had these settings, but for a few bytes of its limits.
+    pub(super) fn is_in_force(&self, settings: &Settings, run: &RecordedRun) -> bool {
+        let (live, theirs) = (self.live_policy(settings), &run.policy);
+        let near = |ours: u64, theirs: u64| ours.abs_diff(theirs) <= theirs / 50;
+        WritePolicy::of(&live) == WritePolicy::of(theirs)
+            && live.when == theirs.when
+            && (live.commit == theirs.commit || matches!(self.front, Front::Block { .. }))
+            && live.limits.linger == theirs.limits.linger
+            && near(live.limits.dirty_bytes_max, theirs.limits.dirty_bytes_max)
+            && near(live.limits.cache_bytes_max, theirs.limits.cache_bytes_max)
+            && live.limits.batch_groups_max == theirs.limits.batch_groups_max
+            && near(live.limits.batch_bytes_max, theirs.limits.batch_bytes_max)
+    }
+
     /// What is in force instead, unless the best is predicted to gain on what was recorded more than a fifth, and more than the
     /// model was off for the recorded run. What was measured counts more than what the model has, which may err about the one and
     /// not about the other.
     pub fn keep_in_force(&self, run: &RecordedRun, ranking: &[Judged], tuned: Tuned) -> Tuned {
-        let is_in_force = |judged: &&Judged| {
-            let (live, theirs) = (self.live_policy(&judged.report.settings), &run.policy);
-            let near = |ours: u64, theirs: u64| ours.abs_diff(theirs) <= theirs / 50;
-            WritePolicy::of(&live) == WritePolicy::of(theirs)
-                && live.when == theirs.when
-                && (live.commit == theirs.commit || matches!(self.front, Front::Block { .. }))
-                && live.limits.linger == theirs.limits.linger
-                && near(live.limits.dirty_bytes_max, theirs.limits.dirty_bytes_max)
-                && near(live.limits.cache_bytes_max, theirs.limits.cache_bytes_max)
-        };
+        let is_in_force = |judged: &&Judged| self.is_in_force(&judged.report.settings, run);
         let recorded = of_run(run, Predicted::Mean);
         let is_as_fast = |kept: &&Judged| {
             recorded.is_some_and(|mean| {

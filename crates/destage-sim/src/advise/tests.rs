@@ -339,3 +339,5 @@ fn no_candidate_acknowledges_earlier_than_the_recorded_run_did() {
     assert_eq!(of_rows(None), Some(Span::ZERO));
     assert_eq!(of_rows(Some(Span::from_secs(1))), Some(Span::from_secs(1)));
 }
+
+mod kept;
