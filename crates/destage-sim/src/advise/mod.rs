@@ -320,7 +320,7 @@ pub fn reason(wish: &Wish, ranking: &[Judged]) -> Vec<String> {
 }
 
 /// What is left if host and cache are lost.
-fn promise(wish: &Wish, best: &Judged) -> String {
+pub fn promise(wish: &Wish, best: &Judged) -> String {
     let found = format!(
         "in {} simulated crashes it was at most {} behind, with at most {} writes lost",
         count(best.losses.crashes),

@@ -53,7 +53,7 @@ pub struct Sure {
 
 /// Other settings must let requests take at least this share less than was recorded. Two runs of the same settings differ by as
 /// much.
-const ADVISED_GAIN_MIN: f64 = 0.2;
+pub(super) const ADVISED_GAIN_MIN: f64 = 0.2;
 /// Times below this are not told apart, seconds: rows in memory take none in the model.
 const SHORTEST: f64 = 1e-6;
 
@@ -126,7 +126,7 @@ impl Wish {
             Some(kept) => {
                 let not_taken = |choice| Choice { is_taken: false, ..choice };
                 let choices = tuned.choices.into_iter().map(not_taken).collect();
-                Tuned { best: kept.clone(), choices, is_kept: true }
+                Tuned { best: kept.clone(), base: kept.clone(), choices, is_kept: true }
             }
         }
     }
@@ -215,10 +215,15 @@ fn of_judged(judged: &Judged, what: Predicted) -> f64 {
 }
 
 impl Trust {
-    /// How sure the figures of a candidate are, as far as the recording tells.
-    pub fn of(&self, judged: &Judged) -> Vec<Sure> {
+    /// How sure the figures of what is advised are, as far as the recording tells. Of what is in force already they are those that
+    /// were recorded: no model knows better.
+    pub fn of(&self, tuned: &Tuned) -> Vec<Sure> {
         let sure = |&(what, recorded, modelled): &(Predicted, f64, f64)| {
-            let predicted = of_judged(judged, what);
+            if tuned.is_kept {
+                let (low, high) = (recorded.min(modelled), recorded.max(modelled));
+                return Sure { what, recorded, modelled, predicted: recorded, low, high };
+            }
+            let predicted = of_judged(&tuned.best, what);
             let least = what.least();
             let ratio = recorded.max(least) / modelled.max(least);
             let other = predicted * ratio;

@@ -205,9 +205,10 @@ fn a_prediction_is_as_sure_as_the_model_is_right_about_the_recorded_run() {
     let judge = |settings| wish.judge(&requests, vec![settings], &Meter::default());
     let recorded = judge(running).expect("it runs").remove(0);
     let best = judge(wish.candidates(&base).swap_remove(1)).expect("it runs").remove(0);
+    let tuned = Tuned { base: best.clone(), best, choices: Vec::new(), is_kept: false };
     let trust = |run: &RecordedRun| {
         let trust = wish.trust(run, &requests, &base, &Meter::default()).expect("it runs");
-        trust.expect("nothing interrupted it").of(&best)
+        trust.expect("nothing interrupted it").of(&tuned)
     };
     let run = recorded_as(&recorded, policy);
     let sure = trust(&run);
@@ -266,7 +267,8 @@ fn what_is_in_force_stays_unless_the_best_gains_more_than_the_model_errs() {
             latency.map(|all| machine::Latency { mean: times * all.mean, ..all })
         };
         let run = RecordedRun { reads: longer(run.reads), writes: longer(run.writes), ..run };
-        let tuned = Tuned { best: best.clone(), choices: Vec::new(), is_kept: false };
+        let (base, choices) = (best.clone(), Vec::new());
+        let tuned = Tuned { best: best.clone(), base, choices, is_kept: false };
         wish.keep_in_force(&run, &ranking, tuned).best.policy()
     };
     assert_eq!(advised(0.9), in_force.policy());

@@ -1,8 +1,9 @@
 //! What else can be set: once it is known how writes are best treated and when they are best destaged, the log, the dirty limit,
 //! the ages, and how much goes at once.
 
+use super::sure::ADVISED_GAIN_MIN;
 use super::{FLASH_MIN, Front, Judged, LOG_MAX, LOG_MIN, Meter, Wish};
-use crate::machine::{RunError, Settings, Tier};
+use crate::machine::{RunError, Settings, Tier, WritePolicy};
 use crate::replay::RecordedRun;
 use crate::trace::Request;
 use destage_core::{Span, When};
@@ -33,6 +34,8 @@ pub struct Choice {
 pub struct Tuned {
     /// What to put into service.
     pub best: Judged,
+    /// The candidate that this was before anything was set otherwise.
+    pub base: Judged,
     /// What was tried.
     pub choices: Vec<Choice>,
     /// It is what is in force already.
@@ -140,7 +143,36 @@ impl Wish {
                 change.what == choice.what && (is_all || is_alone)
             });
         }
-        Ok(Tuned { best: chosen, choices, is_kept: false })
+        Ok(Tuned { best: chosen, base: best.clone(), choices, is_kept: false })
+    }
+
+    /// The candidate that treats and destages writes as they are in force, with all that is better set otherwise, unless the
+    /// fastest gains more than a fifth on it: of how another policy does here the recording tells least.
+    ///
+    /// # Errors
+    /// As [`Wish::tune`].
+    pub fn tune_in_force(
+        &self,
+        requests: &[Request],
+        run: &RecordedRun,
+        ranking: &[Judged],
+        fastest: Tuned,
+        meter: &Meter,
+    ) -> Result<Tuned, RunError<Infallible>> {
+        let is_alike = |judged: &&Judged| {
+            judged.policy() == WritePolicy::of(&run.policy)
+                && judged.report.settings.flash.when == run.policy.when
+        };
+        let alike = ranking.iter().find(is_alike);
+        let is_other = |judged: &&Judged| {
+            judged.report.settings != fastest.base.report.settings
+                && judged.misses.len() <= fastest.best.misses.len()
+        };
+        let Some(alike) = alike.filter(is_other) else { return Ok(fastest) };
+        let tuned = self.tune_recorded(requests, Some(run), alike, meter)?;
+        let gains = fastest.best.mean() < tuned.best.mean() * (1.0 - ADVISED_GAIN_MIN);
+        let is_worse = tuned.best.misses.len() > fastest.best.misses.len();
+        Ok(if gains || is_worse { fastest } else { tuned })
     }
 
     fn variations(&self, base: &Settings) -> Vec<Variation> {

@@ -1,9 +1,10 @@
 //! What clients asked for in a recording, apart from what the policy made of it.
 
+use super::causes::{Cause, Causes, Moment};
 use super::{Observer, is_of_volume};
 use destage_core::{
-    Access, BatchId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId, Span,
-    Time, UnitId, WaitFor,
+    Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId,
+    Span, Time, UnitId, WaitFor,
 };
 use destage_record::{answer, answer_of};
 use hashbrown::{HashMap, HashSet};
@@ -12,6 +13,8 @@ use hashbrown::{HashMap, HashSet};
 #[derive(Clone, Debug, Default)]
 pub struct Load {
     pub(super) arrivals: Vec<(Time, Arrival)>,
+    /// What each of them followed, as far as that is known.
+    pub(super) causes: Vec<Option<Cause>>,
     pub(super) requests: Vec<Request>,
     /// What each item stands for, where that is known: items with the same identity are one.
     pub(super) identities: Vec<Option<u64>>,
@@ -25,6 +28,8 @@ pub struct Load {
     pub(super) held_bytes: u64,
     pub(super) syncs: Vec<Timed>,
     pub(super) fetches: Vec<Fetched>,
+    /// How long reads were served once all was there: those that had to wait for something, and those that hit.
+    pub(super) served: [Vec<Timed>; 2],
     pub(super) destages: Vec<BatchTime>,
     pub(super) policy: Option<Policy>,
     /// Whether only the bytes of writes count against the dirty limits: the cores of volumes are told so.
@@ -53,15 +58,17 @@ pub(super) struct Timed {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub(super) identity: u64,
-    /// Batches were on their way to the origin when it began.
-    pub(super) is_beside_batches: bool,
+    /// The number of the largest batch that was on its way to the origin when it began.
+    pub(super) beside: Option<u32>,
     pub(super) timed: Timed,
 }
 
 /// How long a batch took.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct BatchTime {
-    pub(super) units: u64,
+    /// In the order in which they began.
+    pub(super) number: u32,
+    pub(super) items: Box<[u32]>,
     pub(super) began: Time,
     pub(super) took: Span,
 }
@@ -82,11 +89,24 @@ pub(super) enum Arrival {
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) intent: Intent,
+    /// Its place among the arrivals.
+    pub(super) arrival: u32,
     /// The first of those that are answered together, and of the first one how many these are.
     pub(super) first: u32,
     pub(super) parts: u32,
+    /// All its items were there when it came.
+    pub(super) is_hit: bool,
+    /// Of a volume, of the first read of an answer: how long the answer took once all of it was there.
+    pub(super) served: Option<Served>,
     pub(super) items: Box<[u32]>,
     pub(super) writes: Vec<Write>,
+}
+
+/// How long a read took from its execution to its answer, and whether it was a hit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    pub(super) took: Span,
+    pub(super) is_hit: bool,
 }
 
 /// A group that a request wrote.
@@ -115,8 +135,9 @@ impl Write {
 #[derive(Clone, Debug, Default)]
 struct Open {
     items: HashMap<UnitId, u32>,
-    /// Of a volume: the first request of each answer.
-    answers: HashMap<u32, u32>,
+    /// Of a volume: what is asked for each answer.
+    answers: HashMap<u32, Asked>,
+    causes: Causes,
     /// Requests that are not executed yet.
     waiting: HashMap<RequestId, (u32, Box<[UnitId]>)>,
     /// The request that was executed by the last effect.
@@ -129,13 +150,33 @@ struct Open {
     through: HashMap<UnitId, u32>,
     evicted: Option<u32>,
     syncing: Option<Time>,
-    /// When each began, and whether batches were on their way then.
-    fetching: HashMap<UnitId, (Time, bool)>,
+    /// When each began, and the number of the largest batch that was on its way then.
+    fetching: HashMap<UnitId, (Time, Option<u32>)>,
     /// Units of which the driver says at once that they are there.
     whole: HashSet<UnitId>,
-    destaging: HashMap<BatchId, (u64, Time)>,
-    /// Units of the groups that were recorded and are not destaged.
-    units: HashMap<Lsn, u32>,
+    destaging: HashMap<BatchId, Sent>,
+    batches: u32,
+    /// What the groups write that were recorded and are not destaged.
+    groups: HashMap<Lsn, Box<[(u32, u32)]>>,
+}
+
+/// A batch on its way.
+#[derive(Clone, Debug)]
+struct Sent {
+    number: u32,
+    items: Box<[u32]>,
+    began: Time,
+}
+
+/// The requests that are answered together.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    first: u32,
+    last: u32,
+    /// The one that was executed last, and when.
+    executed: Option<(u32, Time)>,
+    /// It waits for the origin.
+    is_through: bool,
 }
 
 impl Load {
@@ -214,13 +255,58 @@ impl Load {
         (absent && items.iter().all(written)).then_some(request)
     }
 
-    /// The first request of those that are answered together with this one.
-    fn first_of_answer(&mut self, request: RequestId, index: u32) -> u32 {
-        // Of rows nothing tells which belong together: each stands for itself.
+    /// Notes that a request belongs to an answer: the first request of it, and what this one followed. Of rows nothing tells which
+    /// belong together: each stands for itself, and comes when it came.
+    fn asked(&mut self, now: Time, request: RequestId, index: u32) -> (u32, Option<Cause>) {
         if !self.counts_writes_only {
-            return index;
+            return (index, None);
         }
-        *self.open.answers.entry(answer_of(request)).or_insert(index)
+        let Some(asked) = self.open.answers.get_mut(&answer_of(request)) else {
+            let asked = Asked { first: index, last: index, executed: None, is_through: false };
+            self.open.answers.insert(answer_of(request), asked);
+            return (index, self.open.causes.take(now));
+        };
+        let before = std::mem::replace(&mut asked.last, index);
+        let arrival = self.requests[before as usize].arrival;
+        let (moment, at) = match asked.executed {
+            Some((last, at)) if last == before => (Moment::Executed, at),
+            _ => (Moment::Told, self.arrivals[arrival as usize].0),
+        };
+        (asked.first, Some(Cause { arrival, moment, gap: now.since(at) }))
+    }
+
+    /// All that was asked for an answer is done.
+    fn answered(&mut self, now: Time, client: ClientId, wrote: bool) {
+        let Some(asked) = self.open.answers.remove(&answer(client)) else { return };
+        let Some((last, began)) = asked.executed else { return };
+        let is_done_now = self.open.executing == Some(last);
+        // A write that had to be on the medium by itself was answered when waiting for it ended, which is told as well.
+        if !wrote || asked.is_through || is_done_now {
+            let arrival = self.requests[asked.first as usize].arrival;
+            self.open.causes.responds(client, arrival);
+        }
+        if !wrote {
+            let is_hit = self.requests[last as usize].is_hit;
+            let took = now.since(began);
+            self.served[usize::from(is_hit)].push(Timed { began, took });
+            self.requests[asked.first as usize].served = Some(Served { took, is_hit });
+        }
+    }
+
+    /// What is waited for followed the request that is being executed, or an answer.
+    fn waits(&mut self, now: Time, request: RequestId) -> Option<Cause> {
+        if !self.counts_writes_only {
+            return None;
+        }
+        let cause = match self.open.executing {
+            Some(executing) => {
+                let (arrival, gap) = (self.requests[executing as usize].arrival, Span::ZERO);
+                Some(Cause { arrival, moment: Moment::Executed, gap })
+            }
+            None => self.open.causes.take(now),
+        };
+        self.open.causes.waits(request, self.arrivals.len() as u32);
+        cause
     }
 
     /// The driver asks for units that the request has just written whole.
@@ -245,7 +331,12 @@ impl Load {
     }
 
     fn arrives(&mut self, now: Time, arrival: Arrival) {
+        self.follows(now, arrival, None);
+    }
+
+    fn follows(&mut self, now: Time, arrival: Arrival, cause: Option<Cause>) {
         self.arrivals.push((now, arrival));
+        self.causes.push(cause);
     }
 }
 
@@ -277,8 +368,17 @@ impl Observer for Load {
                     return self.written_whole(request, units, items);
                 }
                 let index = self.requests.len() as u32;
-                let first = self.first_of_answer(request, index);
-                self.requests.push(Request { intent, first, parts: 0, items, writes: Vec::new() });
+                let (first, cause) = self.asked(now, request, index);
+                self.requests.push(Request {
+                    intent,
+                    arrival: self.arrivals.len() as u32,
+                    first,
+                    parts: 0,
+                    is_hit: units.iter().all(|&unit| core.is_present(unit)),
+                    served: None,
+                    items,
+                    writes: Vec::new(),
+                });
                 self.requests[first as usize].parts += 1;
                 self.open.waiting.insert(request, (index, units.into()));
                 self.waiting_max = self.waiting_max.max(self.open.waiting.len());
@@ -288,11 +388,11 @@ impl Observer for Load {
                 {
                     *most = self.open.waiting_writes.max(*most);
                 }
-                self.arrives(now, Arrival::Request(index));
+                self.follows(now, Arrival::Request(index), cause);
             }
             Input::Write { domain, units, bytes, journal_bytes, access } => {
                 let items = self.sized(units, core);
-                self.open.units.insert(core.next_lsn(), units.len() as u32);
+                self.open.groups.insert(core.next_lsn(), items.clone());
                 let write = Write::new(domain, items, bytes, journal_bytes);
                 let request = match access {
                     Access::Back => self.open.executing,
@@ -322,10 +422,11 @@ impl Observer for Load {
                     self.open.through.remove(unit);
                 }
             }
-            Input::Respond { client, .. } => {
-                self.open.answers.remove(&answer(client));
+            Input::Respond { client, wrote, .. } => self.answered(now, client, wrote),
+            Input::Wait { request, until, .. } => {
+                let cause = self.waits(now, request);
+                self.follows(now, Arrival::Wait(until), cause);
             }
-            Input::Wait { until, .. } => self.arrives(now, Arrival::Wait(until)),
             Input::Fetched { unit, result, identity } => {
                 let item = self.item(unit, core);
                 self.identities[item as usize] = Some(identity);
@@ -333,9 +434,9 @@ impl Observer for Load {
                     self.size(item, bytes);
                 }
                 let began = self.open.fetching.remove(&unit);
-                self.fetches.extend(began.map(|(began, is_beside_batches)| {
+                self.fetches.extend(began.map(|(began, beside)| {
                     let timed = Timed { began, took: now.since(began) };
-                    Fetched { identity, is_beside_batches, timed }
+                    Fetched { identity, beside, timed }
                 }));
             }
             Input::Evicted { identity } => {
@@ -352,10 +453,10 @@ impl Observer for Load {
                 self.syncs.extend(began.map(|began| Timed { began, took: now.since(began) }));
             }
             Input::Destaged { batch, result } => {
-                if let Some((units, began)) = self.open.destaging.remove(&batch)
+                if let Some(Sent { number, items, began }) = self.open.destaging.remove(&batch)
                     && result.is_ok()
                 {
-                    self.destages.push(BatchTime { units, began, took: now.since(began) });
+                    self.destages.push(BatchTime { number, items, began, took: now.since(began) });
                 }
             }
             Input::SetPolicy(policy) => {
@@ -376,6 +477,10 @@ impl Observer for Load {
                 // A request from before the recording is not known.
                 let Some((index, units)) = self.ended_waiting(request) else { return };
                 self.open.executing = Some(index);
+                if let Some(asked) = self.open.answers.get_mut(&answer_of(request)) {
+                    asked.executed = Some((index, now));
+                    asked.is_through = access != Access::Back;
+                }
                 if access != Access::Back {
                     self.open.through.extend(units.iter().map(|&unit| (unit, index)));
                 }
@@ -391,17 +496,23 @@ impl Observer for Load {
                     self.held_back.push((now, self.open.waiting_writes));
                 }
             }
+            Effect::Send { client } => self.open.causes.sent(now, client),
+            Effect::Waited { request, .. } => self.open.causes.waited(now, request),
             Effect::Sync { .. } => self.open.syncing = Some(now),
             Effect::Fetch { unit } => {
                 let is_whole = self.open.whole.remove(&unit);
-                let is_beside_batches = !self.open.destaging.is_empty();
-                let fetch = (unit, (now, is_beside_batches));
+                let batches = self.open.destaging.values();
+                let largest = batches.max_by_key(|batch| (batch.items.len(), batch.number));
+                let fetch = (unit, (now, largest.map(|batch| batch.number)));
                 self.open.fetching.extend((!is_whole).then_some(fetch));
             }
             Effect::Destage { batch, .. } => {
-                let lsns = core.batch(batch).iter();
-                let units = lsns.map(|lsn| self.open.units.remove(lsn).map_or(1, u64::from)).sum();
-                self.open.destaging.insert(batch, (units, now));
+                let groups = &mut self.open.groups;
+                let groups = core.batch(batch).iter().filter_map(|lsn| groups.remove(lsn));
+                let items = groups.flatten().map(|(item, _)| item).collect();
+                let sent = Sent { number: self.open.batches, items, began: now };
+                self.open.destaging.insert(batch, sent);
+                self.open.batches += 1;
             }
             Effect::Evict { unit } => self.open.evicted = self.open.items.remove(&unit),
             _ => {}

@@ -1,6 +1,8 @@
 //! Recordings of live runs, told to the core once more: it must answer the same. Then, with another policy: what if.
 
 mod answers;
+mod batches;
+mod causes;
 mod load;
 mod requests;
 mod tally;

@@ -80,7 +80,7 @@ impl Load {
         runs
     }
 
-    fn place(&self, item: u32) -> (u32, u64) {
+    pub(super) fn place(&self, item: u32) -> (u32, u64) {
         let block = self.identities[item as usize].map(unspread);
         // What is no block of a volume is no place either.
         block

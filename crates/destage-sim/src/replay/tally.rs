@@ -124,10 +124,10 @@ impl Tally {
             (before.groups, before.fetching, before.under_way);
     }
 
-    /// Distinct units of the groups.
-    pub(super) fn units_in(&self, lsns: &[Lsn]) -> u64 {
+    /// Units of the groups.
+    pub(super) fn units_in(&self, lsns: &[Lsn]) -> impl Iterator<Item = UnitId> {
         let groups = lsns.iter().filter_map(|lsn| self.groups.get(lsn));
-        groups.flat_map(|(_, units)| units).collect::<BTreeSet<_>>().len() as u64
+        groups.flat_map(|(_, units)| units.iter().copied())
     }
 
     fn look(&mut self, core: &Core) {

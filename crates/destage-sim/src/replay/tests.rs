@@ -503,6 +503,7 @@ fn what_a_drain_finds_dirty_is_written() {
     let all = written(&load);
     load.ended_clean = false;
     load.arrivals.push((load.ended, load::Arrival::Drain));
+    load.causes.push(None);
     assert_eq!(written(&load), all);
 }
 

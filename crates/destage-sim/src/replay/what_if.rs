@@ -1,64 +1,32 @@
 //! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
 //!
-//! Requests come when they came in the recording, whatever became of those before them (open loop). Where a limit held writes
-//! back in the recording, no more of them wait at a time than did then, and at a limit no more than at one at about that time:
-//! clients send no more before they are answered. A sync
-//! takes as long as the recorded one of its time, a fetch as long as that of the same thing. A batch takes as long as the
-//! recorded one of about its size that began at about its time.
+//! Requests of rows come when they came in the recording, whatever became of those before them (open loop). Those of a volume
+//! follow the answers that they followed then (closed loop). Where a limit held writes back in the recording, no more of them wait
+//! at a time than did then, and at a limit no more than at one at about that time: clients send no more before they are answered.
+//!
+//! A sync takes as long as the recorded one of its time, a fetch as long as that of the same thing. A batch takes as long as the
+//! recorded one of about its size that began at about its time. A read of a volume whose blocks are all there takes as long as it
+//! did, or as one that hit.
 
+mod outcome;
+mod restored;
+mod schedule;
+
+pub use self::outcome::{Latency, Outcome};
+use self::schedule::Schedule;
+use super::batches::{BatchSize, Traffic};
+use super::causes::Moment;
 use super::load::{Arrival, Load, Write};
 use super::times::Times;
 use super::{Observer, Tally};
 use crate::event::Events;
-use crate::machine::{self, Gathered};
+use crate::machine::Gathered;
 use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Outcome as Waited,
     Policy, Refusal, RequestId, Span, StopReason, Time, UnitId,
 };
 use destage_engine::{Append, Decide, Drive, FrontEnd};
 use hashbrown::{HashMap, HashSet};
-use serde::Serialize;
-
-/// What a policy would have come to.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// Counts, as of a recorded run.
-    pub tally: Tally,
-    /// Requests that read, and how long until each was answered, seconds: mean and longest.
-    pub reads: Latency,
-    /// Requests that wrote.
-    pub writes: Latency,
-    /// The same with their quantiles.
-    #[serde(skip)]
-    pub read_times: machine::Latency,
-    /// Likewise.
-    #[serde(skip)]
-    pub write_times: machine::Latency,
-    /// Requests that were not answered when the recording ended: with more than a few the load was too much.
-    pub unanswered: u64,
-}
-
-/// How long requests took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Latency {
-    /// How many were answered.
-    pub answered: u64,
-    /// The mean, seconds.
-    pub mean: f64,
-    /// The longest, seconds.
-    pub max: f64,
-    #[serde(skip)]
-    sum: f64,
-}
-
-impl Latency {
-    fn add(&mut self, span: Span) {
-        self.answered += 1;
-        self.sum += span.as_secs_f64();
-        self.mean = self.sum / self.answered as f64;
-        self.max = self.max.max(span.as_secs_f64());
-    }
-}
 
 /// What a recording did not tell and is assumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,13 +90,14 @@ pub fn what_if_with(
         now: began,
         events: Events::default(),
         times: Times::of(load),
-        arrived: Vec::new(),
+        schedule: Schedule::new(load, began),
+        arrived: vec![(began, false); load.requests.len()],
         left: load.requests.iter().map(|request| request.parts).collect(),
         waiting: 0,
         waiting_writes: 0,
         clients: load.clients().unwrap_or(usize::MAX),
         is_held_back: false,
-        batches: 0,
+        batches: HashMap::new(),
         is_warm: load.is_warm(began),
         uncounted: 0,
         drains: false,
@@ -151,6 +120,8 @@ enum Event {
     Synced(Lsn),
     Fetched(UnitId),
     Destaged(BatchId),
+    /// All of a read is there, and is handed to the client; what it has observed.
+    Served(u32, Lsn),
 }
 
 struct Run<'l> {
@@ -161,8 +132,9 @@ struct Run<'l> {
     now: Time,
     events: Events<Event>,
     times: Times,
-    /// When each request came that has been told to the core.
-    arrived: Vec<Time>,
+    schedule: Schedule<'l>,
+    /// When each request came that has been told to the core, and whether all of it was there.
+    arrived: Vec<(Time, bool)>,
     /// Of the first request of each answer: how many parts of it are not done.
     left: Vec<u32>,
     /// So many of them wait in the core, and so many do at most.
@@ -173,7 +145,7 @@ struct Run<'l> {
     /// A limit holds writes back.
     is_held_back: bool,
     /// Batches on their way.
-    batches: u32,
+    batches: HashMap<BatchId, Traffic>,
     /// The warm-up is over.
     is_warm: bool,
     /// Requests that ended in it.
@@ -193,54 +165,12 @@ struct Run<'l> {
 }
 
 impl Run<'_> {
-    /// The cache holds what it held; the sizes that nobody told are those of the first that was.
-    fn restore(&mut self) {
-        let usual = self.load.sizes.iter().copied().find(|&size| size > 0).unwrap_or(4_096);
-        let mut units: Vec<(UnitId, u32)> = Vec::new();
-        for &item in &self.load.held {
-            let size = self.load.sizes[item as usize];
-            units.push((self.units[item as usize], if size == 0 { usual } else { size }));
-        }
-        units.extend(self.held_more(&units).into_iter().map(|unit| (unit, usual)));
-        units.sort_unstable_by_key(|&(unit, _)| std::cmp::Reverse(unit));
-        units.dedup_by_key(|(unit, _)| *unit);
-        for (unit, bytes) in units {
-            // What was held at the beginning is not told in the run.
-            self.core.core.handle(self.now, Input::Restored { units: &[unit], bytes });
-        }
-        self.pump();
-    }
-
-    /// What a larger cache than the recorded one had held as well. Which units those were, nobody knows. The recording tells
-    /// which share of the units that were read first was held: with so much more room it is so much larger. A cache that was
-    /// not full had held no more.
-    fn held_more(&self, held: &[(UnitId, u32)]) -> Vec<UnitId> {
-        let load = self.load;
-        let recorded = load.policy.as_ref().map_or(0, |policy| policy.limits.cache_bytes_max);
-        let room = self.core.policy().limits.cache_bytes_max;
-        if room <= recorded || load.held_bytes < recorded / 10 * 9 || recorded == 0 {
-            return Vec::new();
-        }
-        let held: HashSet<UnitId> = held.iter().map(|&(unit, _)| unit).collect();
-        let first = load.read_first.iter().filter(|&&item| self.units[item as usize].0 == item);
-        let first: Vec<UnitId> = first.map(|&item| UnitId(item)).collect();
-        let known = first.iter().filter(|unit| held.contains(*unit)).count();
-        let before = known as f64 / first.len().max(1) as f64;
-        let after = (before * room as f64 / recorded as f64).min(1.0);
-        let share = (after - before) / (1.0 - before).max(1e-9);
-        let most = (share * u64::MAX as f64) as u64;
-        let is_held =
-            |unit: &UnitId| !held.contains(unit) && crate::blocks::mix(u64::from(unit.0)) <= most;
-        first.into_iter().filter(|unit| share > 0.0 && is_held(unit)).collect()
-    }
-
     fn all(&mut self, policy: &impl Fn(&Policy) -> Policy, mut progress: impl FnMut(u64, u64)) {
         let load = self.load;
         let (mut arrived, total) = (0, load.arrivals.len() as u64);
-        let mut arrivals = load.arrivals.iter().peekable();
         loop {
             self.tell(Input::Tick);
-            let arrival = arrivals.peek().map(|(at, _)| *at).filter(|_| !self.clients_wait());
+            let arrival = self.schedule.next_at().filter(|_| !self.clients_wait());
             let timeout = self.core.next_timeout();
             let next = [arrival, timeout, self.events.next_at()].into_iter().flatten().min();
             let Some(next) = next.filter(|&next| next <= self.end()) else {
@@ -248,20 +178,22 @@ impl Run<'_> {
                     break;
                 }
                 self.now = self.now.max(load.ended);
-                self.arrive(&Arrival::Drain, policy);
+                self.drains = true;
+                self.drain(self.now);
                 continue;
             };
-            if !self.is_warm && load.is_warm(next) {
-                self.count_anew();
-            }
             self.now = self.now.max(next);
             while let Some(event) = self.events.take_until(self.now) {
                 self.happen(&event);
             }
             while !self.clients_wait()
-                && let Some((_, arrival)) = arrivals.next_if(|(at, _)| *at <= self.now)
+                && let Some((place, (recorded, arrival))) = self.schedule.take_until(self.now)
             {
-                self.arrive(arrival, policy);
+                if !self.is_warm && load.is_warm(*recorded) {
+                    self.count_anew();
+                }
+                self.schedule.happened(self.now, place, Moment::Told);
+                self.arrive(place, arrival, policy);
                 arrived += 1;
                 progress(arrived, total);
             }
@@ -285,15 +217,26 @@ impl Run<'_> {
 
     /// Whether clients have sent all that they send before they are answered.
     fn clients_wait(&self) -> bool {
-        let at_limit = self.is_held_back.then(|| self.load.writes_at_limit(self.now)).flatten();
+        let at_limit = self
+            .is_held_back
+            .then(|| self.load.writes_at_limit(self.schedule.recorded(self.now)))
+            .flatten();
         self.waiting >= self.clients
             || at_limit.is_some_and(|most| self.waiting_writes >= most.max(1))
     }
 
-    /// A drain takes as long as it takes here: what it finds to be written depends on the policy.
+    /// A drain takes as long as it takes here: what it finds to be written depends on the policy. So does a load that follows its
+    /// answers.
     fn end(&self) -> Time {
         let is_draining = self.drains && self.core.status().dirty_groups > 0;
-        if is_draining { self.load.ended + DRAIN_MAX } else { self.load.ended }
+        let (began, ended) = (self.load.began.unwrap_or_default(), self.load.ended);
+        match () {
+            () if is_draining => ended + DRAIN_MAX,
+            () if self.load.counts_writes_only && !self.schedule.is_over() => {
+                ended + Span(ended.since(began).0.saturating_mul(LONGER_MAX))
+            }
+            () => ended,
+        }
     }
 
     fn outcome(mut self) -> Outcome {
@@ -313,7 +256,7 @@ impl Run<'_> {
         self.pump();
     }
 
-    fn arrive(&mut self, arrival: &Arrival, policy: &impl Fn(&Policy) -> Policy) {
+    fn arrive(&mut self, place: u32, arrival: &Arrival, policy: &impl Fn(&Policy) -> Policy) {
         match arrival {
             Arrival::Request(index) => {
                 let request = &self.load.requests[*index as usize];
@@ -324,13 +267,18 @@ impl Run<'_> {
                         units.push(unit);
                     }
                 }
-                self.arrived.resize(*index as usize + 1, self.now);
+                let is_hit = units.iter().all(|&unit| self.core.is_present(unit));
+                self.arrived[*index as usize] = (self.now, is_hit);
                 self.waiting += 1;
                 self.waiting_writes += usize::from(request.intent.writes());
                 let (request, intent) = (RequestId(u64::from(*index)), request.intent);
                 self.tell(Input::Access { request, intent, units: &units });
             }
-            Arrival::Wait(until) => self.reach(self.now, *until),
+            Arrival::Wait(until) => {
+                let (request, until) = (RequestId(WAIT + u64::from(place)), *until);
+                let lsn = self.core.last();
+                self.control(self.now, Input::Wait { request, lsn, until });
+            }
             Arrival::Invalidate(item) => {
                 self.tell(Input::Invalidate { unit: self.units[*item as usize] });
             }
@@ -359,8 +307,12 @@ impl Run<'_> {
                 self.tell(Input::Fetched { unit, result: Ok(bytes), identity });
             }
             Event::Destaged(batch) => {
-                self.batches -= 1;
+                self.batches.remove(&batch);
                 self.tell(Input::Destaged { batch, result: Ok(()) });
+            }
+            Event::Served(index, observed) => {
+                self.respond_read(index, observed);
+                self.pump();
             }
         }
     }
@@ -368,10 +320,6 @@ impl Run<'_> {
     fn identity(&self, unit: UnitId) -> u64 {
         let known = self.load.identities[unit.0 as usize];
         known.unwrap_or_else(|| crate::blocks::mix(u64::from(unit.0)))
-    }
-
-    fn units_in(&self, batch: BatchId) -> u64 {
-        self.core.tally.units_in(self.core.batch(batch))
     }
 
     fn perform(&mut self, index: u32, access: Access, observed: Lsn) {
@@ -383,9 +331,13 @@ impl Run<'_> {
                 let units: Vec<_> = self.handles(&request.items);
                 self.core.handle(self.now, Input::Release { units: &units });
             }
-            self.answers.insert(client, false);
-            let wrote = false;
-            return self.core.handle(self.now, Input::Respond { client, lsn: observed, wrote });
+            let (_, is_hit) = self.arrived[index as usize];
+            let first = &load.requests[request.first as usize];
+            let took = self.times.served(self.schedule.recorded(self.now), first, is_hit);
+            if took > Span::ZERO {
+                return self.events.plan(self.now + took, Event::Served(index, observed));
+            }
+            return self.respond_read(index, observed);
         }
         for write in &request.writes {
             self.write(write, access);
@@ -400,6 +352,12 @@ impl Run<'_> {
                 self.settling.insert(lsn, index);
             }
         }
+    }
+
+    fn respond_read(&mut self, index: u32, lsn: Lsn) {
+        let client = ClientId(index);
+        self.answers.insert(client, false);
+        self.core.handle(self.now, Input::Respond { client, lsn, wrote: false });
     }
 
     fn ended_waiting(&mut self, request: RequestId) {
@@ -451,12 +409,19 @@ impl Run<'_> {
     fn answered(&mut self, request: u32, wrote: bool) {
         let first = self.load.requests[request as usize].first as usize;
         self.left[first] -= 1;
-        let Some(&arrived) = self.arrived.get(first).filter(|_| self.left[first] == 0) else {
+        if self.left[first] > 0 {
             return;
-        };
+        }
+        let (arrived, _) = self.arrived[first];
         let span = self.now.since(arrived);
         self.times_of[usize::from(wrote)].add(span);
-        if wrote { self.writes.add(span) } else { self.reads.add(span) }
+        if wrote {
+            self.writes.add(span)
+        } else {
+            self.reads.add(span)
+        }
+        let arrival = self.load.requests[first].arrival;
+        self.schedule.happened(self.now, arrival, Moment::Answered);
     }
 }
 
@@ -505,7 +470,7 @@ impl Drive for Run<'_> {
     }
 
     fn unheard(&mut self) -> RequestId {
-        WAITING
+        RequestId(WHOLE - 1)
     }
 
     fn next_effect(&mut self) -> Option<Effect> {
@@ -522,12 +487,17 @@ impl FrontEnd for Run<'_> {
         if request.0 < WHOLE {
             self.ended_waiting(request);
             self.perform(request.0 as u32, access, observed);
+            let arrival = self.load.requests[request.0 as usize].arrival;
+            self.schedule.happened(self.now, arrival, Moment::Executed);
         }
     }
 
     fn refuse(&mut self, request: RequestId, _refusal: Refusal) {
         if request.0 < WHOLE {
             self.ended_waiting(request);
+            let arrival = self.load.requests[request.0 as usize].arrival;
+            self.schedule.happened(self.now, arrival, Moment::Executed);
+            self.schedule.happened(self.now, arrival, Moment::Answered);
         }
     }
 
@@ -536,29 +506,35 @@ impl FrontEnd for Run<'_> {
         self.answered(client.0, wrote);
     }
 
-    fn wait_ended(&mut self, _request: RequestId, _outcome: Waited) {}
+    fn wait_ended(&mut self, request: RequestId, _outcome: Waited) {
+        if request.0 >= WAIT {
+            self.schedule.happened(self.now, (request.0 - WAIT) as u32, Moment::Answered);
+        }
+    }
 
     fn make_durable(&mut self, upto: Lsn) {
-        let at = self.now + self.times.sync(self.now);
+        let at = self.now + self.times.sync(self.schedule.recorded(self.now));
         self.events.plan(at, Event::Synced(upto));
     }
 
     fn fetch_unit(&mut self, unit: UnitId) {
         let is_whole = self.whole.remove(&unit);
         let identity = self.identity(unit);
-        let is_beside_batches = self.batches > 0;
+        let traffic = self.batches.values().copied().max().unwrap_or(Traffic::NONE);
         let time = if is_whole {
             Span::ZERO
         } else {
-            self.times.fetch(self.now, identity, is_beside_batches)
+            self.times.fetch(self.schedule.recorded(self.now), identity, traffic)
         };
         self.events.plan(self.now + time, Event::Fetched(unit));
     }
 
     fn send_batch(&mut self, batch: BatchId, _domain: DomainId) {
-        let units = self.units_in(batch);
-        self.batches += 1;
-        let at = self.now + self.times.destage(self.now, units);
+        // The handle of a unit is the first item that it stands for.
+        let units = self.core.tally.units_in(self.core.batch(batch));
+        let size = BatchSize::of(self.load, units.map(|unit| unit.0));
+        self.batches.insert(batch, self.times.traffic(size));
+        let at = self.now + self.times.destage(self.schedule.recorded(self.now), size);
         self.events.plan(at, Event::Destaged(batch));
     }
 
@@ -588,5 +564,7 @@ impl FrontEnd for Run<'_> {
 const DRAIN_MAX: Span = Span::from_secs(3_600);
 /// From here on requests are those for what was written whole; those of clients are far below.
 const WHOLE: u64 = 1 << 40;
-/// Waits of clients; nobody asks which of them ended.
-const WAITING: RequestId = RequestId(u64::MAX);
+/// From here on they are waits, by the place of their arrival.
+const WAIT: u64 = 1 << 41;
+/// A load that follows its answers may take so many times as long again.
+const LONGER_MAX: u64 = 3;

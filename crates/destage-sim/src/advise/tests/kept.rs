@@ -47,7 +47,7 @@ fn reads(policy: &Policy, items: u32, bytes: u32) -> RecordedRun {
 }
 
 #[test]
-fn what_stays_is_predicted_to_be_what_the_model_has_of_the_recorded_run() {
+fn what_stays_is_judged_with_the_limits_that_were_recorded_and_predicted_to_be_as_it_was() {
     let requests = mail();
     let base = base(&requests);
     let wish = wish(Span::from_secs(5), None);
@@ -67,13 +67,51 @@ fn what_stays_is_predicted_to_be_what_the_model_has_of_the_recorded_run() {
     let meter = Meter::default();
     let ranking = wish.judge_recorded(&requests, Some(&run), vec![settings], &meter);
     let ranking = ranking.expect("it runs");
-    let tuned = Tuned { best: ranking[0].clone(), choices: Vec::new(), is_kept: false };
+    let (best, choices) = (ranking[0].clone(), Vec::new());
+    let tuned = Tuned { base: best.clone(), best, choices, is_kept: false };
     let tuned = wish.keep_in_force(&run, &ranking, tuned);
     assert!(tuned.is_kept);
     let trust = wish.trust(&run, &requests, &base, &meter).expect("it runs");
-    let sure = trust.expect("nothing interrupted it").of(&tuned.best);
+    let trust = trust.expect("nothing interrupted it");
+    let sure = trust.of(&tuned);
     assert_eq!(sure.len(), Predicted::ALL.len());
-    for sure in sure {
-        assert_eq!(sure.predicted, sure.modelled, "{sure}");
+    for sure in &sure {
+        assert_eq!(sure.predicted, sure.recorded, "{sure}");
     }
+    let as_other = trust.of(&Tuned { is_kept: false, ..tuned });
+    for (kept, other) in sure.iter().zip(as_other) {
+        assert_eq!(other.predicted, kept.modelled, "{other}");
+    }
+}
+
+#[test]
+fn what_treats_writes_in_another_way_must_gain_more_than_a_fifth() {
+    let requests = mail();
+    let base = base(&requests);
+    let wish = wish(Span::from_secs(5), None);
+    let meter = Meter::default();
+    let candidates = wish.candidates(&base);
+    let alike = candidates.iter().find(|it| it.flash.policy == WritePolicy::Journaled);
+    let alike = alike.expect("one of the candidates").clone();
+    let run = reads(&wish.live_policy(&alike), 10, 4_096);
+    let run = RecordedRun { load: None, ..run };
+    let ranking = wish.judge_recorded(&requests, None, vec![alike], &meter).expect("it runs");
+    let in_force = &ranking[0];
+    let tuned_in_force = wish.tune(&requests, in_force, &meter).expect("it runs");
+    let other = candidates.iter().find(|it| it.flash.when != in_force.report.settings.flash.when);
+    let mut other = wish.judge(&requests, vec![other.expect("another").clone()], &meter);
+    let other = other.as_mut().expect("it runs").remove(0);
+    let chosen = |share: f64| {
+        let mut best = other.clone();
+        // So that its requests take this share of those of what is in force.
+        let factor = share * tuned_in_force.best.mean() / best.mean();
+        best.report.reads.latency.mean *= factor;
+        best.report.writes.latency.mean *= factor;
+        best.misses.clone_from(&tuned_in_force.best.misses);
+        let fastest = Tuned { base: best.clone(), best, choices: Vec::new(), is_kept: false };
+        let tuned = wish.tune_in_force(&requests, &run, &ranking, fastest, &meter);
+        tuned.expect("it runs").base.report.settings
+    };
+    assert_eq!(chosen(0.9), in_force.report.settings);
+    assert_eq!(chosen(0.7), other.report.settings);
 }
