@@ -305,7 +305,7 @@ pub(super) mod tests {
         load.note_subject("block v");
         // Every fourth batch is scattered.
         let batch = |number: u64| {
-            let (count, step, took) = if number % 4 == 0 {
+            let (count, step, took) = if number.is_multiple_of(4) {
                 (40 + number as u32, 2, 400)
             } else {
                 (50 + number as u32, 1, 60)
