@@ -196,9 +196,8 @@ impl Wish {
                 && let Some(load) = run.load.as_deref()
             {
                 // A few bytes of a limit may make a difference: what is in force is judged as it was.
-                let is_in_force = self.is_in_force(&report.settings, run);
-                let live = || self.live_policy(&report.settings);
-                let policy = if is_in_force { run.policy.clone() } else { live() };
+                let in_force = self.in_force(&report.settings, run);
+                let policy = in_force.unwrap_or_else(|| self.live_policy(&report.settings));
                 self.tell(load, &policy, &mut report);
             }
             self.judged(report, recorded)

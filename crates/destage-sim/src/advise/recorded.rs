@@ -21,9 +21,14 @@ const BLOCK: u64 = 4_096;
 const RESERVE_DIVISOR: u64 = 8;
 
 impl Wish {
-    /// Lets no candidate acknowledge earlier than the recorded run did: what it promised for a crash of the host, they promise,
-    /// unless the wish says what such a crash may cost.
-    pub fn keep_commit(&self, run: &RecordedRun, candidates: &mut [Settings]) {
+    /// Leaves in all candidates as it was what nobody asks about: what happens at a limit, and whether reads go first. And lets
+    /// none acknowledge earlier than the recorded run did: what it promised for a crash of the host, they promise, unless the wish
+    /// says what such a crash may cost.
+    pub fn keep_unasked(&self, run: &RecordedRun, candidates: &mut [Settings]) {
+        for settings in candidates.iter_mut() {
+            let tier = &mut settings.flash;
+            (tier.at_limit, tier.read_priority) = (run.policy.at_limit, run.policy.read_priority);
+        }
         let in_force = run.policy.commit;
         if self.rpo_crash.is_some()
             || in_force == destage_engine::commit_on_flush(run.policy.staleness)

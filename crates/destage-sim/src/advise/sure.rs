@@ -4,7 +4,7 @@ use super::{Choice, Front, Judged, Meter, Tuned, Wish};
 use crate::machine::{RunError, Settings, Tier, WritePolicy};
 use crate::replay::RecordedRun;
 use crate::trace::Request;
-use destage_core::Span;
+use destage_core::{Policy, Span};
 use destage_runtime::human::{count, seconds};
 use destage_runtime::units::Bytes;
 use serde::Serialize;
@@ -94,25 +94,35 @@ impl Wish {
 }
 
 impl Wish {
-    /// Whether the recorded run had these settings, but for a few bytes of its limits.
-    pub(super) fn is_in_force(&self, settings: &Settings, run: &RecordedRun) -> bool {
+    /// The policy of the recorded run with the bounds of these settings; `None` if they differ in more than D, the commit that
+    /// follows from it, and a few bytes of the limits.
+    pub(super) fn in_force(&self, settings: &Settings, run: &RecordedRun) -> Option<Policy> {
         let (live, theirs) = (self.live_policy(settings), &run.policy);
         let near = |ours: u64, theirs: u64| ours.abs_diff(theirs) <= theirs / 50;
-        WritePolicy::of(&live) == WritePolicy::of(theirs)
+        let commits_on_flush = |policy: &Policy| {
+            let is_volume = matches!(self.front, Front::Block { .. });
+            is_volume && policy.commit == destage_engine::commit_on_flush(policy.staleness)
+        };
+        let is_it = WritePolicy::of(&live) == WritePolicy::of(theirs)
             && live.when == theirs.when
-            && (live.commit == theirs.commit || matches!(self.front, Front::Block { .. }))
+            && live.read_priority == theirs.read_priority
+            && (live.commit == theirs.commit
+                || (commits_on_flush(&live) && commits_on_flush(theirs)))
+            && live.at_limit == theirs.at_limit
             && live.limits.linger == theirs.limits.linger
             && near(live.limits.dirty_bytes_max, theirs.limits.dirty_bytes_max)
             && near(live.limits.cache_bytes_max, theirs.limits.cache_bytes_max)
             && live.limits.batch_groups_max == theirs.limits.batch_groups_max
-            && near(live.limits.batch_bytes_max, theirs.limits.batch_bytes_max)
+            && near(live.limits.batch_bytes_max, theirs.limits.batch_bytes_max);
+        let (commit, staleness) = (live.commit, live.staleness);
+        is_it.then(|| Policy { commit, staleness, ..theirs.clone() })
     }
 
-    /// What is in force instead, unless the best is predicted to gain on what was recorded more than a fifth, and more than the
+    /// What is in force instead, but for D as it was asked for, unless the best is predicted to gain on what was recorded more than a fifth, and more than the
     /// model was off for the recorded run. What was measured counts more than what the model has, which may err about the one and
     /// not about the other.
     pub fn keep_in_force(&self, run: &RecordedRun, ranking: &[Judged], tuned: Tuned) -> Tuned {
-        let is_in_force = |judged: &&Judged| self.is_in_force(&judged.report.settings, run);
+        let is_in_force = |judged: &&Judged| self.in_force(&judged.report.settings, run).is_some();
         let recorded = of_run(run, Predicted::Mean);
         let is_as_fast = |kept: &&Judged| {
             recorded.is_some_and(|mean| {

@@ -282,6 +282,38 @@ fn what_is_in_force_stays_unless_the_best_gains_more_than_the_model_errs() {
 }
 
 #[test]
+fn what_is_in_force_is_so_in_all_that_advice_names() {
+    let requests = mail();
+    let wish = wish(Span::from_secs(5), None);
+    let settings = wish.candidates(&base(&requests)).swap_remove(1);
+    let live = wish.live_policy(&settings);
+    let is_in_force = |change: &dyn Fn(&mut destage_core::Policy)| {
+        let mut policy = live.clone();
+        change(&mut policy);
+        let tally = crate::replay::Tally::default();
+        let run = RecordedRun { load: None, policy, tally, reads: None, writes: None };
+        let mut candidates = vec![settings.clone()];
+        wish.keep_unasked(&run, &mut candidates);
+        let in_force = wish.in_force(&candidates[0], &run);
+        // Its bounds are those that are asked for.
+        assert!(in_force.as_ref().is_none_or(|policy| policy.staleness == live.staleness));
+        in_force.is_some()
+    };
+    assert!(is_in_force(&|_| {}));
+    // What nobody asks about stays.
+    assert!(is_in_force(&|policy| policy.at_limit = destage_core::AtLimit::Fail));
+    assert!(is_in_force(&|policy| policy.read_priority = true));
+    // D is what was asked for, and with it what follows from it.
+    assert!(is_in_force(&|policy| {
+        policy.staleness = Span::from_secs(30);
+        policy.commit = destage_engine::commit_on_flush(policy.staleness);
+    }));
+    assert!(!is_in_force(&|policy| policy.commit = Span::from_secs(3)));
+    assert!(!is_in_force(&|policy| policy.limits.batch_bytes_max /= 2));
+    assert!(!is_in_force(&|policy| policy.limits.batch_groups_max = 7));
+}
+
+#[test]
 fn what_promises_less_than_what_is_in_force_is_advised_last() {
     let requests = mail();
     // Nothing meets it, so that what misses least would be first.
@@ -321,7 +353,7 @@ fn no_candidate_acknowledges_earlier_than_the_recorded_run_did() {
         let mut candidates = wish.candidates(&base(&requests));
         let (policy, tally) = (policy.clone(), tally.clone());
         let run = RecordedRun { load: None, policy, tally, reads: None, writes: None };
-        wish.keep_commit(&run, &mut candidates);
+        wish.keep_unasked(&run, &mut candidates);
         candidates.iter().map(|settings| settings.flash.commit.span()).max()
     };
     let on_flush = destage_engine::commit_on_flush(Span::from_secs(5));
@@ -335,7 +367,7 @@ fn no_candidate_acknowledges_earlier_than_the_recorded_run_did() {
     let of_rows = |rpo_crash: Option<Span>| {
         let wish = Wish { front, rpo_crash, ..wish };
         let mut candidates = wish.candidates(&base(&requests));
-        wish.keep_commit(&run, &mut candidates);
+        wish.keep_unasked(&run, &mut candidates);
         candidates.iter().map(|settings| settings.flash.commit.span()).max()
     };
     assert_eq!(of_rows(None), Some(Span::ZERO));

@@ -38,7 +38,7 @@ pub struct Tuned {
     pub base: Judged,
     /// What was tried.
     pub choices: Vec<Choice>,
-    /// It is what is in force already.
+    /// It is what is in force already, but for D.
     pub is_kept: bool,
 }
 

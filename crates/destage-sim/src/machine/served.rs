@@ -80,6 +80,7 @@ impl Tier {
         Self {
             policy: named,
             when: policy.when,
+            read_priority: policy.read_priority,
             commit: Interval(policy.commit),
             staleness: Interval(policy.staleness),
             at_limit: policy.at_limit,

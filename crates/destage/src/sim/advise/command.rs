@@ -22,7 +22,7 @@ fn command_of_rows(wish: &Wish, [ram, row]: [u64; 2], settings: &Settings) -> St
     let dirty = if tier.dirty == half { ram / 2 } else { dirty_bytes_of_rows(tier, block, row) };
     format!(
         "destage serve --origin postgres://USER@HOST/DATABASE --cache-size {} --dirty-limit {} --policy {} --commit {} \
-         --staleness {} --when {} --at-limit {} --batch {} --linger {}",
+         --staleness {} --when {} --at-limit {} --batch {} --linger {}{}",
         Bytes(ram - dirty),
         Bytes(dirty),
         policy_name(wish, tier.policy),
@@ -32,6 +32,7 @@ fn command_of_rows(wish: &Wish, [ram, row]: [u64; 2], settings: &Settings) -> St
         at_limit_name(tier.at_limit),
         tier.batch_groups,
         tier.linger,
+        if tier.read_priority { " --read-priority" } else { "" },
     )
 }
 
@@ -49,7 +50,7 @@ fn command_of_volumes(flash: u64, settings: &Settings) -> String {
     format!(
         "destage block serve --origin nbd://STORAGE/VOLUME --cache /SSD/VOLUME --cache-size {} --log-size {} \
          --dirty-limit {} --policy {policy}{order} --commit {} --staleness {} --when {} --at-limit {} --batch-size {} \
-         --linger {}",
+         --linger {}{}",
         Bytes(flash),
         Bytes(flash - tier.size.get()),
         Bytes(limits.dirty_bytes_max),
@@ -59,6 +60,7 @@ fn command_of_volumes(flash: u64, settings: &Settings) -> String {
         at_limit_name(tier.at_limit),
         tier.batch,
         tier.linger,
+        if tier.read_priority { " --read-priority" } else { "" },
     )
 }
 
@@ -75,6 +77,7 @@ pub(super) fn online(wish: &Wish, settings: &Settings) -> String {
     let limits = tier.core_policy(tier.size.get() / block, block, false).limits;
     let (staleness, linger) = (tier.staleness, tier.linger);
     let (when, at_limit) = (when_text(tier.when), at_limit_name(tier.at_limit));
+    let reads_first = if tier.read_priority { " read-priority=on" } else { "" };
     match wish.front {
         Front::Block { .. } => {
             let policy = match tier.policy {
@@ -85,7 +88,7 @@ pub(super) fn online(wish: &Wish, settings: &Settings) -> String {
             };
             format!(
                 "destage block policy {policy} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} \
-                 linger={linger}",
+                 linger={linger}{reads_first}",
                 commit_word(tier),
                 Bytes(limits.dirty_bytes_max)
             )
@@ -94,7 +97,7 @@ pub(super) fn online(wish: &Wish, settings: &Settings) -> String {
             let dirty = dirty_bytes_of_rows(tier, block, row);
             format!(
                 "destage policy {} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} cache-size={} \
-                 batch={} linger={linger}",
+                 batch={} linger={linger}{reads_first}",
                 policy_name(wish, tier.policy),
                 tier.commit,
                 Bytes(dirty),

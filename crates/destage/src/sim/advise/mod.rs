@@ -19,6 +19,7 @@ use destage_sim::advise::{
     Choice, Front, Judged, Losses, Sure, Tuned, Wish, promise, random_times, reason,
 };
 use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
+use destage_sim::replay::RecordedRun;
 use destage_sim::report::{Axis, Chart, Page, Scale, Series};
 use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
@@ -130,7 +131,7 @@ struct Advice<'a> {
     /// What is in force in each candidate beside its policy and when it destages.
     in_force: Vec<String>,
     reason: Vec<String>,
-    /// It is what was in force in the recorded run.
+    /// It is what was in force in the recorded run, but for D.
     is_kept: bool,
     /// What starts a server so.
     command: String,
@@ -214,7 +215,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     };
     let mut candidates = wish.candidates(&base);
     if let Some(run) = &recorded {
-        wish.keep_commit(run, &mut candidates);
+        wish.keep_unasked(run, &mut candidates);
     }
     for candidate in &candidates {
         candidate.validate().map_err(CliError::usage)?;
@@ -243,11 +244,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         None => tuned,
     };
     let reasons = if tuned.is_kept {
-        vec![format!(
-            "What is in force stays. At best requests are predicted to take {} on average: not so much less than was recorded \
-             that it counts, for the model errs about the recorded run, too, and so do two runs of the same settings.",
-            seconds(fastest)
-        )]
+        vec![stays(recorded.as_ref(), &tuned.best, fastest)]
     } else if tuned.base.report.settings != best.report.settings {
         let stays = format!(
             "How writes are treated and when they are destaged stays as it is in force. At best requests are predicted to take {} \
@@ -305,6 +302,20 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         Output::Html => print(&advice.html()?),
     }?;
     verdict()
+}
+
+/// That what is in force stays, but for D as it was asked for.
+fn stays(recorded: Option<&RecordedRun>, kept: &Judged, fastest: f64) -> String {
+    let bound = kept.report.settings.flash.staleness;
+    let before = recorded.map(|run| Interval(run.policy.staleness));
+    let but = before.filter(|before| *before != bound);
+    let but = but.map(|before| format!(", but for D: {bound} instead of {before}"));
+    format!(
+        "What is in force stays{}. At best requests are predicted to take {} on average: not so much less than was recorded \
+         that it counts, for the model errs about the recorded run, too, and so do two runs of the same settings.",
+        but.unwrap_or_default(),
+        seconds(fastest)
+    )
 }
 
 /// Does the work and shows how far the simulations are.

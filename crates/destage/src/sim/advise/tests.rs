@@ -26,7 +26,8 @@ fn the_command_line_says_what_was_simulated() {
             p99_write: None,
             front,
         };
-        for settings in wish.candidates(&Settings::default()) {
+        for mut settings in wish.candidates(&Settings::default()) {
+            settings.flash.read_priority = rpo == 100;
             settings.validate().expect("candidates can be run");
             let command = command(&wish, &settings);
             let live = parsed(&command);
@@ -41,6 +42,7 @@ fn the_command_line_says_what_was_simulated() {
             assert_eq!((policy.order, policy.when), (simulated.order, simulated.when));
             assert_eq!((policy.commit, policy.staleness), (simulated.commit, simulated.staleness));
             assert_eq!(policy.at_limit, simulated.at_limit, "{command}");
+            assert_eq!(policy.read_priority, simulated.read_priority, "{command}");
             let (ours, theirs) = (&policy.limits, &simulated.limits);
             assert_eq!(ours.dirty_bytes_max, theirs.dirty_bytes_max, "{command}");
             assert!(tier.counts_writes, "as a volume does");
@@ -59,6 +61,7 @@ fn the_command_line_says_what_was_simulated() {
             let mut changed = policy.clone();
             changed.when = destage_core::When::OnPressure;
             changed.limits.linger = Span::from_millis(7);
+            changed.read_priority = false;
             changed.limits.dirty_bytes_max = 1 << 33;
             let changed = destage_runtime::policy::change(&changed, &parts);
             assert_eq!(changed.unwrap_or_else(|error| panic!("{online}: {error}")), *policy);
@@ -132,7 +135,8 @@ fn the_command_line_for_rows_says_what_was_simulated() {
         let front = Front::Data { ram, row: 333 };
         let wish =
             Wish { rpo: Span::from_millis(rpo), rpo_crash, p99_read: None, p99_write: None, front };
-        for settings in wish.candidates(&Settings::default()) {
+        for mut settings in wish.candidates(&Settings::default()) {
+            settings.flash.read_priority = rpo == 100;
             settings.validate().expect("candidates can be run");
             let command = command(&wish, &settings);
             let words = shlex::split(&command).expect("it is a command line");
@@ -146,6 +150,7 @@ fn the_command_line_for_rows_says_what_was_simulated() {
             assert_eq!((live.commit, live.staleness), (simulated.commit, simulated.staleness));
             assert_eq!(live.commit, rpo_crash.unwrap_or_default(), "{command}");
             assert_eq!((live.when, live.at_limit), (simulated.when, simulated.at_limit));
+            assert_eq!(live.read_priority, simulated.read_priority, "{command}");
             let (ours, theirs) = (&live.limits, &simulated.limits);
             assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
             assert_eq!(ours.linger, theirs.linger, "{command}");
@@ -181,4 +186,25 @@ fn what_a_crash_may_cost_is_asked_of_rows_and_no_longer_than_without_the_journal
     assert!(of_rows("6s").is_err_and(|error| error.contains("longer than --rpo 5s")));
     let of_volume = asked(&["--flash", "1G", "--rpo-crash", "1s"]);
     assert!(of_volume.is_err_and(|error| error.contains("--front data")));
+}
+
+#[test]
+fn what_stays_names_the_bound_that_does_not() {
+    let settings = Settings::default();
+    let front = Front::Block { flash: 64 << 20, ram: 0 };
+    let rpo = Span::from_secs(5);
+    let wish = Wish { rpo, rpo_crash: None, p99_read: None, p99_write: None, front };
+    let meter = Meter::default();
+    let kept = wish.judge(&[], vec![wish.candidates(&settings).swap_remove(1)], &meter);
+    let kept = kept.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
+    let run = |secs| RecordedRun {
+        load: None,
+        policy: destage_core::Policy { staleness: Span::from_secs(secs), ..Default::default() },
+        tally: Default::default(),
+        reads: None,
+        writes: None,
+    };
+    let said = |secs| stays(Some(&run(secs)), &kept, 0.001);
+    assert!(said(5).starts_with("What is in force stays. "), "{}", said(5));
+    assert!(said(30).starts_with("What is in force stays, but for D: 5s instead of 30s."));
 }
