@@ -252,8 +252,7 @@ impl Wish {
         let in_force = recorded.map(|run| WritePolicy::of(&run.policy));
         // Nobody has asked for plain write-back where nothing is in force yet.
         let least = in_force.map_or(1, promise_of);
-        let is_volume = matches!(self.front, Front::Block { .. });
-        let is_weaker = is_volume && promise_of(report.settings.flash.policy) < least;
+        let is_weaker = promise_of(report.settings.flash.policy) < least;
         Judged { report, losses, misses, is_weaker, behind }
     }
 }

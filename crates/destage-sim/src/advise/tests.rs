@@ -344,6 +344,27 @@ fn what_promises_less_than_what_is_in_force_is_advised_last() {
 }
 
 #[test]
+fn rows_that_are_written_through_stay_so() {
+    let requests = rows();
+    let front = Front::Data { ram: RAM_MIN, row: 200 };
+    let wish = Wish { front, ..wish(Span::from_secs(5), None) };
+    let mut base = base(&requests);
+    base.devices.filer.write = Interval(Span::from_millis(2));
+    let first = |named: WritePolicy| {
+        let mut policy = defaults::rows::policy();
+        named.apply(&mut policy);
+        let tally = crate::replay::Tally::default();
+        let run = RecordedRun { load: None, policy, tally, reads: None, writes: None };
+        let (candidates, meter) = (wish.candidates(&base), Meter::default());
+        let ranking = wish.judge_recorded(&requests, Some(&run), candidates, &meter);
+        ranking.expect("they can be run")[0].policy()
+    };
+    assert_eq!(first(WritePolicy::WriteThrough), WritePolicy::WriteThrough);
+    // The control: it is the slower one.
+    assert_eq!(first(WritePolicy::Journaled), WritePolicy::Journaled);
+}
+
+#[test]
 fn no_candidate_acknowledges_earlier_than_the_recorded_run_did() {
     let requests = mail();
     let wish = wish(Span::from_secs(5), None);
