@@ -287,18 +287,28 @@ impl Judged {
 pub fn reason(wish: &Wish, ranking: &[Judged]) -> Vec<String> {
     let Some(best) = ranking.first() else { return Vec::new() };
     let mut reasons = Vec::new();
+    let is_aside = |judged: &&Judged| judged.is_weaker && !best.is_weaker;
+    let (aside, meeting): (Vec<_>, Vec<_>) =
+        ranking.iter().filter(|judged| judged.meets()).partition(is_aside);
     if best.meets() {
-        let meeting = ranking.iter().filter(|judged| judged.meets()).count();
         reasons.push(format!(
-            "{meeting} of {} candidates meet everything asked for; of these it has the shortest requests, {} on average.",
+            "{} of {} candidates meet everything asked for; of these it has the shortest requests, {} on average.",
+            meeting.len(),
             ranking.len(),
             seconds(best.mean())
         ));
     } else {
         reasons.push(format!(
-            "None of the {} candidates meets everything asked for. This one comes nearest, but {}.",
-            ranking.len(),
+            "None of the {} candidates {}meets everything asked for. This one comes nearest, but {}.",
+            ranking.len() - aside.len(),
+            if aside.is_empty() { "" } else { "left " },
             best.misses.join(", and ")
+        ));
+    }
+    if !aside.is_empty() {
+        reasons.push(format!(
+            "Set aside are {} more that would meet it: they promise less than what is in force.",
+            aside.len()
         ));
     }
     let through = ranking.iter().find(|judged| judged.policy() == WritePolicy::WriteThrough);

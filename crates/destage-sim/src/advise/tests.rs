@@ -344,6 +344,26 @@ fn what_promises_less_than_what_is_in_force_is_advised_last() {
 }
 
 #[test]
+fn the_reason_counts_nothing_that_is_set_aside() {
+    let requests = mail();
+    let wish = wish(Span::from_secs(5), None);
+    let candidates = wish.candidates(&base(&requests));
+    let ranking = wish.judge(&requests, candidates, &Meter::default()).expect("they can be run");
+    let first = ranking.iter().position(Judged::meets).expect("one meets it");
+    let [mut best, mut other] = [ranking[first].clone(), ranking[first].clone()];
+    let said = |ranking: &[Judged]| reason(&wish, ranking).join(" ");
+    let both = said(&[best.clone(), other.clone()]);
+    assert!(both.starts_with("2 of 2 candidates") && !both.contains("set aside"), "{both}");
+    other.is_weaker = true;
+    let one = said(&[best.clone(), other.clone()]);
+    assert!(one.starts_with("1 of 2 candidates") && one.contains("Set aside are 1 more that"), "{one}");
+    best.misses.push("it is slow".into());
+    let none = said(&[best, other]);
+    assert!(none.starts_with("None of the 1 candidates left meets"), "{none}");
+    assert!(none.contains("Set aside are 1 more that"), "{none}");
+}
+
+#[test]
 fn rows_that_are_written_through_stay_so() {
     let requests = rows();
     let front = Front::Data { ram: RAM_MIN, row: 200 };
