@@ -139,8 +139,10 @@ impl RecordedCore {
 const FRAME_LEN: usize = 64 << 10;
 /// And when it is so old: what a crash of the process loses at most, besides what the writer has in hand.
 const FRAME_AGE: Span = Span::from_secs(1);
-/// After a gap, when to try again.
+/// After a gap, when to try again. Each further gap of the same part lasts twice as long, up to [`GAP_MAX`].
 const GAP: Span = Span::from_secs(1);
+/// The longest wait.
+const GAP_MAX: Span = Span::from_secs(60);
 
 /// What goes on.
 #[derive(Debug)]
@@ -169,6 +171,8 @@ struct Recorder {
     now: Time,
     digest: Digest,
     polls: u64,
+    /// How long the next gap lasts.
+    gap: Span,
 }
 
 impl Recorder {
@@ -186,6 +190,7 @@ impl Recorder {
             now: Time::ZERO,
             digest: Digest::default(),
             polls: 0,
+            gap: GAP,
         }
     }
 
@@ -201,10 +206,15 @@ impl Recorder {
             Stage::Begins { after_gap, .. } => self.begin_part(now, core, after_gap),
             Stage::Records if self.part_len >= self.writer.part_len_max() => {
                 self.end_part();
-                let after_gap = !matches!(self.stage, Stage::Records);
-                self.begin_part(now, core, after_gap);
+                if matches!(self.stage, Stage::Records) {
+                    self.gap = GAP;
+                    self.begin_part(now, core, false);
+                }
             }
             Stage::Records => {}
+        }
+        if !matches!(self.stage, Stage::Records) {
+            return;
         }
         if self.frame.is_empty() {
             self.since = now;
@@ -241,7 +251,16 @@ impl Recorder {
         }
     }
 
+    /// Begins a part with a copy of the core's state, if the writer is not behind.
     fn begin_part(&mut self, now: Time, core: &Core, after_gap: bool) {
+        self.now = now;
+        if self.writer.has_failed() {
+            self.stage = Stage::Failed;
+            return;
+        }
+        if !self.writer.can_begin(after_gap) {
+            return self.leave_gap();
+        }
         if self.run == 0 {
             self.run = now.0;
         }
@@ -290,9 +309,18 @@ impl Recorder {
         if self.writer.has_failed() {
             self.stage = Stage::Failed;
         } else if !self.writer.send(message) {
-            tracing::warn!("the recording is written too slowly: it has a gap here");
-            self.stage = Stage::Begins { after_gap: true, not_before: self.now + GAP };
+            self.leave_gap();
         }
+    }
+
+    /// Records nothing for a while.
+    fn leave_gap(&mut self) {
+        if matches!(self.stage, Stage::Records) {
+            tracing::warn!("the recording is written too slowly: it has a gap here");
+        }
+        self.frame.clear();
+        self.stage = Stage::Begins { after_gap: true, not_before: self.now + self.gap };
+        self.gap = Span((self.gap.0 * 2).min(GAP_MAX.0));
     }
 }
 
@@ -301,5 +329,80 @@ impl Drop for Recorder {
         if matches!(self.stage, Stage::Records) {
             self.end_part();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use destage_core::Policy;
+    use std::sync::mpsc::Receiver;
+
+    /// A recorder whose writer writes what the test takes from it.
+    struct Beside {
+        recorder: Recorder,
+        core: Core,
+        messages: Receiver<Message>,
+        now: Time,
+        /// Parts that were begun and taken.
+        begun: Vec<Begin>,
+    }
+
+    impl Beside {
+        fn new(part_len_max: u64) -> Self {
+            let (writer, messages) = Writer::hung(part_len_max);
+            let recorder = Recorder::new(writer, "1.2.3", "a test");
+            let core = Core::new(Time::ZERO, Policy::default());
+            Self { recorder, core, messages, now: Time::ZERO, begun: Vec::new() }
+        }
+
+        /// Ticks, a second apart, each of which is a frame of its own.
+        fn tick(&mut self, times: u64) {
+            for _ in 0..times {
+                self.now = self.now + FRAME_AGE;
+                self.recorder.input(self.now, &Input::Tick, &self.core);
+            }
+        }
+
+        fn take(&mut self) {
+            let begun = |message| match message {
+                Message::Begin(begin, _) => Some(begin),
+                Message::Bytes(_) => None,
+            };
+            let taken = self.recorder.writer.taken(&self.messages);
+            self.begun.extend(taken.into_iter().filter_map(begun));
+        }
+    }
+
+    #[test]
+    fn a_hung_writer_costs_one_copy_of_the_state() {
+        let mut beside = Beside::new(1 << 30);
+        beside.tick(10_000);
+        assert!(matches!(beside.recorder.stage, Stage::Begins { after_gap: true, .. }));
+        assert_eq!(beside.recorder.part, 1, "the state was copied once");
+        assert_eq!(beside.recorder.due(), None, "nobody is woken for what is not recorded");
+        // It goes on once the writer does, within the longest wait.
+        beside.take();
+        beside.tick(GAP_MAX.0 / FRAME_AGE.0 + 1);
+        assert!(matches!(beside.recorder.stage, Stage::Records));
+        beside.take();
+        let begun: Vec<_> = beside.begun.iter().map(|it| (it.part, it.after_gap)).collect();
+        assert_eq!(begun, [(1, false), (2, true)]);
+    }
+
+    #[test]
+    fn a_slow_writer_has_at_most_two_copies_of_the_state_before_it() {
+        // Each part is a frame, so that parts are begun one after the other.
+        let mut beside = Beside::new(1);
+        beside.tick(100);
+        assert_eq!(beside.recorder.part, 2);
+        // The control: one that keeps up gets each part.
+        let mut beside = Beside::new(1);
+        for _ in 0..100 {
+            beside.tick(1);
+            beside.take();
+        }
+        assert!(beside.begun.len() > 40, "{}", beside.begun.len());
+        assert!(beside.begun.iter().all(|begin| !begin.after_gap));
     }
 }

@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -25,6 +25,11 @@ pub(crate) enum Message {
 
 /// Messages that may wait: with frames of 64 KiB, 16 MiB.
 const QUEUE_LEN: usize = 256;
+/// After a gap the writer has written all but so many messages before a part begins: the core's state is copied for it, which
+/// nobody is to wait for only to have another gap.
+const QUEUE_LOW: usize = QUEUE_LEN / 4;
+/// Copies of the core's state at a time: one waits and one is being written.
+const BEGINS_MAX: usize = 2;
 /// The room is shared by so many parts, so that deleting one keeps most.
 const PARTS: u64 = 4;
 /// Bytes of the core's state in one frame.
@@ -35,9 +40,19 @@ const STATE_LEN: usize = 1 << 20;
 pub(crate) struct Writer {
     /// Taken at the end, which ends the thread.
     messages: Option<SyncSender<Message>>,
-    failed: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     part_len_max: u64,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What both sides know.
+#[derive(Debug, Default)]
+struct Shared {
+    failed: AtomicBool,
+    /// Messages that wait.
+    waiting: AtomicUsize,
+    /// Parts that wait to be begun, or are being begun.
+    begins: AtomicUsize,
 }
 
 impl Writer {
@@ -47,31 +62,76 @@ impl Writer {
         let mut files = Files::new(settings)?;
         files.first = Some(files.create()?);
         let (sender, messages) = sync_channel(QUEUE_LEN);
-        let failed = Arc::new(AtomicBool::new(false));
-        let has_failed = Arc::clone(&failed);
+        let shared = Arc::<Shared>::default();
+        let theirs = Arc::clone(&shared);
         let run = move || {
-            if let Err(error) = files.run(&messages) {
-                has_failed.store(true, Ordering::Relaxed);
+            if let Err(error) = files.run(&messages, &theirs) {
+                theirs.failed.store(true, Ordering::Relaxed);
                 let path = files.path.display();
                 tracing::error!(%error, "failed to write the recording {path}: it ends here");
             }
         };
         let thread = std::thread::Builder::new().name("destage-record".into()).spawn(run)?;
-        Ok(Self { messages: Some(sender), failed, part_len_max, thread: Some(thread) })
+        Ok(Self { messages: Some(sender), shared, part_len_max, thread: Some(thread) })
+    }
+
+    /// A writer that writes nothing, and what it is given.
+    #[cfg(test)]
+    pub(crate) fn hung(part_len_max: u64) -> (Self, Receiver<Message>) {
+        let (sender, messages) = sync_channel(QUEUE_LEN);
+        let shared = Arc::default();
+        (Self { messages: Some(sender), shared, part_len_max, thread: None }, messages)
+    }
+
+    /// Takes what waits, as the thread does.
+    #[cfg(test)]
+    pub(crate) fn taken(&self, messages: &Receiver<Message>) -> Vec<Message> {
+        let taken: Vec<Message> = messages.try_iter().collect();
+        for message in &taken {
+            self.shared.took(message);
+        }
+        taken
+    }
+
+    /// Whether a part can be begun now without being in the way of what waits.
+    pub(crate) fn can_begin(&self, after_gap: bool) -> bool {
+        let (waiting_max, begins_max) =
+            if after_gap { (QUEUE_LOW, 1) } else { (QUEUE_LEN, BEGINS_MAX) };
+        self.shared.waiting.load(Ordering::Relaxed) < waiting_max
+            && self.shared.begins.load(Ordering::Relaxed) < begins_max
     }
 
     /// Hands something over; false if the thread does not keep up.
     pub(crate) fn send(&self, message: Message) -> bool {
-        self.messages.as_ref().is_some_and(|messages| messages.try_send(message).is_ok())
+        // Before the other side can take it.
+        let begins = usize::from(matches!(message, Message::Begin(..)));
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        self.shared.begins.fetch_add(begins, Ordering::Relaxed);
+        let sent = self.messages.as_ref().is_some_and(|to| to.try_send(message).is_ok());
+        if !sent {
+            self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.shared.begins.fetch_sub(begins, Ordering::Relaxed);
+        }
+        sent
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        self.shared.failed.load(Ordering::Relaxed)
     }
 
     /// Bytes of events after which a part ends.
     pub(crate) fn part_len_max(&self) -> u64 {
         self.part_len_max
+    }
+}
+
+impl Shared {
+    /// A message was written.
+    fn took(&self, message: &Message) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if matches!(message, Message::Begin(..)) {
+            self.begins.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -115,16 +175,17 @@ impl Files {
         })
     }
 
-    fn run(&mut self, messages: &Receiver<Message>) -> io::Result<()> {
+    fn run(&mut self, messages: &Receiver<Message>, shared: &Shared) -> io::Result<()> {
         for message in messages {
-            match message {
-                Message::Begin(begin, core) => self.begin(&begin, &core)?,
+            match &message {
+                Message::Begin(begin, core) => self.begin(begin, core)?,
                 Message::Bytes(bytes) => {
                     if let Some(file) = &mut self.file {
-                        file.write_all(&bytes)?;
+                        file.write_all(bytes)?;
                     }
                 }
             }
+            shared.took(&message);
         }
         Ok(())
     }

@@ -356,7 +356,10 @@ fn the_reason_counts_nothing_that_is_set_aside() {
     assert!(both.starts_with("2 of 2 candidates") && !both.contains("set aside"), "{both}");
     other.is_weaker = true;
     let one = said(&[best.clone(), other.clone()]);
-    assert!(one.starts_with("1 of 2 candidates") && one.contains("Set aside are 1 more that"), "{one}");
+    assert!(
+        one.starts_with("1 of 2 candidates") && one.contains("Set aside are 1 more that"),
+        "{one}"
+    );
     best.misses.push("it is slow".into());
     let none = said(&[best, other]);
     assert!(none.starts_with("None of the 1 candidates left meets"), "{none}");
