@@ -100,9 +100,24 @@ impl Part {
     /// Reads what a file held.
     ///
     /// # Errors
-    /// [`Damage`] tells where it is not what was written. An end that broke off is none.
+    /// [`Damage`] tells where it is not what was written. An end that broke off is none, once the part has begun.
     pub fn read(file: Vec<u8>, version: &str) -> Result<Self, Damage> {
+        let at = file.len() as u64;
+        let what = "the recording broke off before it began";
+        Self::read_begun(file, version)?.ok_or(Damage { at, what })
+    }
+
+    /// The same; `None` if the recording broke off before it began: the file is empty, or ends before its state is whole.
+    ///
+    /// # Errors
+    /// As [`Part::read`].
+    pub fn read_begun(file: Vec<u8>, version: &str) -> Result<Option<Self>, Damage> {
         let damage = |at: usize, what| Damage { at: at as u64, what };
+        // A file system may have made room that was never written.
+        let head = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat();
+        if head.starts_with(&file) || file.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
         let Some(version_bytes) = file.get(8..10) else {
             return Err(damage(0, "no recording: it is shorter than its first bytes"));
         };
@@ -113,8 +128,10 @@ impl Part {
             return Err(damage(8, "a recording in another version of the format"));
         }
         let mut at = 10;
-        let Found::Frame { kind: Kind::Begin, payload, next } = frame::read(&file, at)? else {
-            return Err(damage(at, "the recording broke off before it began"));
+        let (payload, next) = match frame::read(&file, at)? {
+            Found::Nothing | Found::Torn => return Ok(None),
+            Found::Frame { kind: Kind::Begin, payload, next } => (payload, next),
+            Found::Frame { .. } => return Err(damage(at, "it does not say what it is")),
         };
         let begin = Begin::decode(payload).ok_or_else(|| damage(at, "it cannot be read"))?;
         if begin.version != version {
@@ -142,12 +159,16 @@ impl Part {
                 }
             }
         };
-        let core: Core = postcard::from_bytes(&state)
-            .map_err(|_| damage(at, "the core's state is missing or cannot be read"))?;
+        let has_followed = ended || !frames.is_empty();
+        let core: Core = match postcard::from_bytes(&state) {
+            Ok(core) => core,
+            Err(postcard::Error::DeserializeUnexpectedEnd) if !has_followed => return Ok(None),
+            Err(_) => return Err(damage(at, "the core's state is missing or cannot be read")),
+        };
         if core.policy().validate().is_err() {
             return Err(damage(at, "the core's state has a policy that cannot be"));
         }
-        Ok(Self { begin, end, core, file, frames })
+        Ok(Some(Self { begin, end, core, file, frames }))
     }
 
     /// What was recorded, from the beginning.
@@ -262,5 +283,49 @@ impl Events<'_> {
         let now = self.bytes.fixed64();
         self.now = Time(now.ok_or(Damage { at: self.at, what: "the frame is too short" })?);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RecordSettings, RecordedCore, list};
+    use destage_core::Policy;
+
+    const VERSION: &str = "1.2.3";
+
+    #[test]
+    fn a_part_that_ends_before_its_state_is_whole_was_not_begun_and_damage_is_still_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = RecordSettings {
+            path: folder.path().join("run"),
+            bytes_max: RecordSettings::BYTES_MIN,
+        };
+        let mut core = RecordedCore::from(Core::new(Time::ZERO, Policy::default()));
+        core.record(&settings, VERSION, "a test").unwrap();
+        core.handle(Time::from_secs(1), Input::Tick);
+        drop(core);
+        let file = std::fs::read(list(&settings.path).unwrap().remove(0)).unwrap();
+        let whole = Part::read(file.clone(), VERSION).unwrap();
+        let events = whole.frames[0].0 - frame::HEADER_LEN;
+        let begun = |file: &[u8]| Part::read_begun(file.to_vec(), VERSION).map(|it| it.is_some());
+        for cut in 0..events {
+            assert_eq!(begun(&file[..cut]), Ok(false), "{cut}");
+            assert!(Part::read(file[..cut].to_vec(), VERSION).is_err(), "{cut}");
+        }
+        for cut in events..file.len() {
+            assert_eq!(begun(&file[..cut]), Ok(true), "{cut}");
+        }
+        // Room that was never written.
+        assert_eq!(begun(&[0; 4_096]), Ok(false));
+        assert_eq!(begun(&[&file[..10], &[0; 40]].concat()), Ok(false));
+        // The control: what stands there and is wrong. A length that reaches beyond the end is an end.
+        let begin = 10 + frame::HEADER_LEN..10 + frame::HEADER_LEN + whole.begin.encode().len();
+        for at in (0..10).chain(begin) {
+            let mut bad = file.clone();
+            bad[at] ^= 1;
+            assert!(begun(&bad).is_err(), "{at}");
+        }
+        assert!(begun(b"something else").is_err() && begun(b"else").is_err());
     }
 }

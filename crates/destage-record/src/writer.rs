@@ -32,6 +32,8 @@ const QUEUE_LOW: usize = QUEUE_LEN / 4;
 const BEGINS_MAX: usize = 2;
 /// The room is shared by so many parts, so that deleting one keeps most.
 const PARTS: u64 = 4;
+/// Bytes that a part may have beside its state and the events after which it ends: headers, and what the last frame is longer.
+const BESIDE: u64 = 256 << 10;
 /// Bytes of the core's state in one frame.
 const STATE_LEN: usize = 1 << 20;
 
@@ -154,6 +156,8 @@ struct Files {
     file: Option<File>,
     /// Made at the start, for the first part.
     first: Option<File>,
+    /// It was said that the state leaves too little room.
+    is_told: bool,
 }
 
 /// Makes the first file and removes it again.
@@ -172,13 +176,17 @@ impl Files {
             next: numbered(&settings.path)?.last().map_or(1, |last| last + 1),
             file: None,
             first: None,
+            is_told: false,
         })
     }
 
     fn run(&mut self, messages: &Receiver<Message>, shared: &Shared) -> io::Result<()> {
         for message in messages {
             match &message {
-                Message::Begin(begin, core) => self.begin(begin, core)?,
+                Message::Begin(begin, core) => {
+                    let state = postcard::to_stdvec(core).map_err(io::Error::other)?;
+                    self.begin(begin, &state)?;
+                }
                 Message::Bytes(bytes) => {
                     if let Some(file) = &mut self.file {
                         file.write_all(bytes)?;
@@ -187,11 +195,30 @@ impl Files {
             }
             shared.took(&message);
         }
-        Ok(())
+        self.forget_first()
     }
 
-    fn begin(&mut self, begin: &Begin, core: &Core) -> io::Result<()> {
-        self.make_room()?;
+    /// Removes the file that was made at the start, if nothing was begun in it.
+    fn forget_first(&mut self) -> io::Result<()> {
+        let Some(file) = self.first.take() else { return Ok(()) };
+        drop(file);
+        std::fs::remove_file(part_path(&self.path, self.next - 1))
+    }
+
+    fn begin(&mut self, begin: &Begin, state: &[u8]) -> io::Result<()> {
+        let part_len = state.len() as u64 + self.bytes_max / PARTS + BESIDE;
+        if part_len > self.bytes_max && !self.is_told {
+            self.is_told = true;
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            tracing::warn!(
+                "the recording {} takes more than the {} MiB that it may have: the state alone, with which each part begins, \
+                 takes {} MiB. Give it a larger --record-size",
+                self.path.display(),
+                mib(self.bytes_max),
+                mib(state.len() as u64)
+            );
+        }
+        self.make_room(part_len)?;
         let mut file = match self.first.take() {
             Some(file) => file,
             None => self.create()?,
@@ -200,7 +227,6 @@ impl Files {
         head.extend(FORMAT_VERSION.to_le_bytes());
         frame::put(&mut head, Kind::Begin, &begin.encode());
         file.write_all(&head)?;
-        let state = postcard::to_stdvec(core).map_err(io::Error::other)?;
         for piece in state.chunks(STATE_LEN) {
             let mut whole = Vec::with_capacity(piece.len() + frame::HEADER_LEN);
             frame::put(&mut whole, Kind::State, piece);
@@ -210,8 +236,8 @@ impl Files {
         Ok(())
     }
 
-    /// Deletes the oldest parts, so that another one fits.
-    fn make_room(&self) -> io::Result<()> {
+    /// Deletes the oldest parts, so that another one of so many bytes fits.
+    fn make_room(&self, part_len: u64) -> io::Result<()> {
         let mut sizes = Vec::new();
         for number in numbered(&self.path)? {
             let path = part_path(&self.path, number);
@@ -222,7 +248,7 @@ impl Files {
             }
         }
         let mut total: u64 = sizes.iter().map(|(size, _)| size).sum();
-        let room = self.bytes_max - self.bytes_max / PARTS;
+        let room = self.bytes_max.saturating_sub(part_len);
         for (size, path) in sizes {
             if total <= room {
                 break;
@@ -270,10 +296,52 @@ mod tests {
         for (number, bytes) in files {
             std::fs::write(part_path(&path, number), bytes).unwrap();
         }
-        let files =
-            Files { path: path.clone(), bytes_max: 1_600, next: 4, file: None, first: None };
-        files.make_room().unwrap();
+        let settings = RecordSettings { path: path.clone(), bytes_max: 1_600 };
+        Files::new(&settings).unwrap().make_room(400).unwrap();
         let left: Vec<u64> = numbered(&path).unwrap();
         assert_eq!(left, [0, 1, 3]);
+    }
+
+    #[test]
+    fn a_recording_in_which_nothing_was_begun_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let settings = RecordSettings { path: path.clone(), bytes_max: RecordSettings::BYTES_MIN };
+        let writer = Writer::open(&settings).unwrap();
+        assert_eq!(numbered(&path).unwrap(), [1]);
+        drop(writer);
+        assert!(numbered(&path).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_room_is_kept_with_the_state_at_the_begin_of_each_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = RecordSettings { path: folder.path().join("run"), bytes_max: 4 << 20 };
+        let begin = Begin {
+            version: "1.2.3".into(),
+            subject: "a test".into(),
+            run: 1,
+            part: 1,
+            after_gap: false,
+        };
+        let after = |state: usize| {
+            let mut files = Files::new(&settings).unwrap();
+            for _ in 0..4 {
+                files.begin(&begin, &vec![7; state]).unwrap();
+                let events = vec![7; (settings.bytes_max / PARTS) as usize];
+                files.file.as_mut().unwrap().write_all(&events).unwrap();
+            }
+            let sizes = numbered(&settings.path).unwrap().into_iter();
+            let sizes =
+                sizes.map(|number| part_path(&settings.path, number).metadata().unwrap().len());
+            (sizes.collect::<Vec<u64>>(), files.is_told)
+        };
+        let (small, is_told) = after(1 << 10);
+        assert_eq!((small.len(), is_told), (3, false));
+        let (large, is_told) = after(2 << 20);
+        assert!(large.len() == 1 && large[0] <= settings.bytes_max && !is_told, "{large:?}");
+        // What cannot be kept is told.
+        let (larger, is_told) = after(4 << 20);
+        assert!(larger.len() == 1 && is_told, "{larger:?}");
     }
 }

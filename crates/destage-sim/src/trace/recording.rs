@@ -50,11 +50,20 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
     let parts = list(path).map_err(|error| wrong(error.to_string()))?;
     let mut watched = Watched::new(warmup);
     let (mut is_volume, mut last) = (false, None);
+    let (mut notes, mut is_begun) = (Vec::new(), false);
     for path in parts {
         let name = path.display().to_string();
-        let content = std::fs::read(&path).map_err(|error| TraceError::Open { name, error })?;
-        let part = Part::read(content, env!("CARGO_PKG_VERSION"));
+        let content =
+            std::fs::read(&path).map_err(|error| TraceError::Open { name: name.clone(), error })?;
+        let part = Part::read_begun(content, env!("CARGO_PKG_VERSION"));
         let part = part.map_err(|error| wrong(error.to_string()))?;
+        let Some(part) = part else {
+            notes
+                .push(format!("{name} is left out: the recording broke off before it began there"));
+            last = None;
+            continue;
+        };
+        is_begun = true;
         let begin = &part.begin;
         let follows = last == Some((begin.run, begin.part.wrapping_sub(1)));
         if !follows || begin.after_gap {
@@ -65,15 +74,19 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
         watched.note_subject(&begin.subject);
         replay(&part, &mut watched).map_err(|error: ReplayError| wrong(error.to_string()))?;
     }
+    if !is_begun {
+        return Err(wrong("nothing was recorded: it broke off before it began".into()));
+    }
     let (load, run) = watched.into_run();
     let (all, known) = load.known();
     let what = if is_volume { "blocks" } else { "rows" };
-    let note = (known < all).then(|| {
+    notes.extend((known < all).then(|| {
         format!(
             "of {all} {what} the recording tells where {known} are; the others were neither fetched nor evicted meanwhile, and count \
              as apart from all others"
         )
-    });
+    }));
+    let note = (!notes.is_empty()).then(|| notes.join("; "));
     let raw = |request: crate::trace::Request| Raw {
         time_ns: request.time.0,
         op: request.op,
@@ -84,4 +97,37 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
     let requests = load.trace(is_volume).into_iter().map(raw).collect();
     let devices = load.devices();
     Ok(Recorded { requests, note, devices, run })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use destage_core::{Core, Input, Policy, Time};
+    use destage_record::{RecordSettings, RecordedCore};
+
+    #[test]
+    fn parts_that_were_not_begun_are_left_out_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, bytes_max) = (folder.path().join("run"), RecordSettings::BYTES_MIN);
+        let part = |number: u32| folder.path().join(format!("run.{number}"));
+        let reads = || read(&path, Span::ZERO);
+        std::fs::write(part(1), []).unwrap();
+        assert!(reads().is_err_and(|error| error.to_string().contains("nothing was recorded")));
+        let mut core = RecordedCore::from(Core::new(Time::ZERO, Policy::default()));
+        let settings = RecordSettings { path: path.clone(), bytes_max };
+        core.record(&settings, env!("CARGO_PKG_VERSION"), "serve").unwrap();
+        core.handle(Time::from_secs(1), Input::Tick);
+        drop(core);
+        let whole = std::fs::read(part(2)).unwrap();
+        std::fs::write(part(3), &whole[..60]).unwrap();
+        let recorded = reads().unwrap();
+        assert!(recorded.run.is_some());
+        let note = recorded.note.unwrap_or_default();
+        assert!(note.contains("run.1 is left out") && note.contains("run.3 is left out"), "{note}");
+        // The control: damage is no end.
+        let mut bad = whole;
+        bad[30] ^= 1;
+        std::fs::write(part(3), bad).unwrap();
+        assert!(reads().is_err());
+    }
 }

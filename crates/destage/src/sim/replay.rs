@@ -131,10 +131,21 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
     };
     let mut parts = Vec::new();
     for path in &paths {
-        parts.push(watched.part(path)?);
+        match watched.part(path)? {
+            Some(part) => parts.push(part),
+            None => {
+                let path = path.display();
+                tracing::warn!("{path} is left out: the recording broke off before it began there");
+            }
+        }
     }
     let Watched { newest: (load, recorded), bar, .. } = watched;
     bar.finish();
+    if parts.is_empty() {
+        let file = args.file.display();
+        let message = format!("{file}: nothing was recorded: it broke off before it began");
+        return Err(CliError::new(exit::TRACE_UNUSABLE, message));
+    }
     // A volume's policy has a name by its order, too.
     let is_volume = parts_are_volumes(&parts);
     let line = if is_volume { volume_summary } else { summary };
@@ -289,14 +300,18 @@ struct Watched {
 }
 
 impl Watched {
-    fn part(&mut self, path: &Path) -> Result<PartReport, CliError> {
+    /// `None` for a part that was not begun.
+    fn part(&mut self, path: &Path) -> Result<Option<PartReport>, CliError> {
         let file = path.display();
         let unusable = |error: &dyn std::fmt::Display| {
             CliError::new(exit::TRACE_UNUSABLE, format!("{file}: {error}"))
         };
         let content = fs::read(path).map_err(|error| unusable(&error))?;
-        let part = Part::read(content, env!("CARGO_PKG_VERSION"));
-        let part = part.map_err(|error| unusable(&error))?;
+        let part = Part::read_begun(content, env!("CARGO_PKG_VERSION"));
+        let Some(part) = part.map_err(|error| unusable(&error))? else {
+            self.last = None;
+            return Ok(None);
+        };
         let begin = &part.begin;
         let follows = self.last == Some((begin.run, begin.part.wrapping_sub(1)));
         if !follows || begin.after_gap {
@@ -316,7 +331,7 @@ impl Watched {
                 format!("{file}: {error}. The recording was changed, or this core is another one"),
             ),
         })?;
-        Ok(report(path, &part, &summary))
+        Ok(Some(report(path, &part, &summary)))
     }
 }
 
