@@ -127,6 +127,8 @@ pub struct Auto {
     base: Knobs,
     /// The policy as it was left by the last look.
     seen: Policy,
+    /// The user has named a setting since then, whether or not its value was another one.
+    is_named: bool,
     /// Of each knob: what is known of its directions.
     directions: [Directions; Knob::ALL.len()],
     trial: Option<Trial>,
@@ -177,6 +179,7 @@ impl Auto {
             settings,
             base: Knobs::of(policy),
             seen: policy.clone(),
+            is_named: false,
             directions: [Directions::default(); Knob::ALL.len()],
             trial: None,
             reference: None,
@@ -246,7 +249,7 @@ impl Auto {
             return None;
         }
         self.next_look = now + Span(self.settings.period.0 / LOOKS);
-        if *policy != self.seen {
+        if *policy != self.seen || self.is_named {
             return self.changed_by_hand(now, policy);
         }
         if !Self::is_of_use(policy) {
@@ -291,6 +294,12 @@ impl Auto {
         } else {
             self.at_rest(now, policy, measure)
         }
+    }
+
+    /// The user has named a setting, with `policy` then in force: it is the user's, although it may be what is being tried.
+    pub fn name(&mut self, knob: Knob, policy: &Policy) {
+        self.base = self.base.with(knob, Knobs::of(policy).get(knob));
+        self.is_named = true;
     }
 
     /// It is switched off: what the user has set is in force again.
@@ -406,6 +415,7 @@ impl Auto {
     /// The user's word: what it sets is the base from now on; what it leaves alone comes back to what the user had set.
     fn changed_by_hand(&mut self, now: Time, policy: &mut Policy) -> Option<Told> {
         self.take_base(policy);
+        self.is_named = false;
         self.open();
         self.spacing = SPACING_MIN;
         self.seen = policy.clone();

@@ -4,7 +4,7 @@ use crate::status::AutoReport;
 use crate::units::Interval;
 use destage_core::{Policy, Span, Time};
 use destage_engine::auto::{
-    Auto, AutoSettings, Counts, Goal, Knobs, PERIOD, Ranges, Reason, Told, Verdict,
+    Auto, AutoSettings, Counts, Goal, Knob, Knobs, PERIOD, Ranges, Reason, Told, Verdict,
 };
 
 /// What the user asks for.
@@ -92,6 +92,18 @@ impl AutoPilot {
         let told = self.machine.as_mut()?.look(now, &mut next, counts)?;
         self.tell(&told);
         (next != *policy).then_some(next)
+    }
+
+    /// The user has changed the policy to this one by these arguments: what they name is what it returns to from then on.
+    pub fn name(&mut self, args: &[String], policy: &Policy) {
+        let Some(machine) = &mut self.machine else { return };
+        for arg in args {
+            match arg.split_once('=') {
+                Some(("linger", _)) => machine.name(Knob::Linger, policy),
+                Some(("batch", _)) => machine.name(Knob::Batch, policy),
+                _ => {}
+            }
+        }
     }
 
     /// Another goal, or none. What the user has set is in force first: the policy for that, if it is another one.
@@ -245,6 +257,24 @@ mod tests {
         for text in ["off", "writes", "latency"] {
             assert_eq!(goal_name(parse_goal(text).unwrap()), text);
         }
+    }
+
+    #[test]
+    fn what_the_user_names_is_what_it_returns_to() {
+        let set = defaults::rows::policy();
+        let options = AutoOptions { goal: Some(Goal::Writes), ..AutoOptions::default() };
+        let mut pilot = AutoPilot::new(Time::ZERO, options, "", &set);
+        let mut tried = set.clone();
+        knobs(40, 8_000).apply(&mut tried);
+        let mut named = |arg: &str| {
+            pilot.name(&[arg.to_owned()], &tried);
+            let report = pilot.report(&tried).unwrap();
+            (report.user_linger_seconds, report.user_batch_groups)
+        };
+        let (linger, batch) = (set.limits.linger.as_secs_f64(), set.limits.batch_groups_max.into());
+        assert_eq!(named("when=async"), (linger, batch));
+        assert_eq!(named("linger=40ms"), (0.04, batch));
+        assert_eq!(named("batch=8000"), (0.04, 8_000));
     }
 
     #[test]

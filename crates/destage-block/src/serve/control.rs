@@ -264,6 +264,7 @@ impl VolumesControl {
                     let served = &mut volumes[index];
                     served.volume.set_policy(now, &policy).map_err(str::to_owned)?;
                     served.commits_on_flush = on_flush;
+                    served.auto.name(&args, &policy);
                     served.switch_auto(now, goal)?;
                     Ok(report::summary_of(&policy, on_flush))
                 })

@@ -35,6 +35,7 @@ impl Engine {
             tracing::info!(policy = policy::summary(&changed), "policy changed");
             self.put_in_force(&changed);
         }
+        self.measured.auto_mut().name(&args, &changed);
         if let Some(goal) = goal
             && let Some(policy) =
                 self.measured.auto_mut().switch(self.now, goal, self.core.policy())

@@ -238,6 +238,33 @@ fn a_policy_changed_by_hand_is_right_and_the_new_base() {
 }
 
 #[test]
+fn what_is_named_is_the_new_base_even_if_it_is_what_is_tried() {
+    let tried = |names: bool| {
+        let mut server = Server::new(settings(Goal::Writes));
+        server.run_to_trial(hot);
+        let (base, tried) = (server.auto.base().linger, server.linger());
+        assert_ne!(base, tried);
+        if names {
+            server.auto.name(Knob::Linger, &server.policy);
+        }
+        (server, base, tried)
+    };
+    let (mut server, _, named) = tried(true);
+    server.step(&cold);
+    assert!(!server.auto.is_trying() && server.told.last().unwrap().verdict == Verdict::Tried);
+    assert_eq!(server.auto.stop(server.now, &mut server.policy), None);
+    assert_eq!(server.linger(), named);
+    // Switched off at once it stays, too.
+    let (mut server, _, named) = tried(true);
+    assert_eq!(server.auto.stop(server.now, &mut server.policy), None);
+    assert_eq!(server.linger(), named);
+    // The control: nobody has named it.
+    let (mut server, base, _) = tried(false);
+    server.auto.stop(server.now, &mut server.policy).unwrap();
+    assert_eq!(server.linger(), base);
+}
+
+#[test]
 fn switched_off_it_leaves_what_the_user_has_set() {
     let mut server = Server::new(settings(Goal::Writes));
     server.run(300, hot);

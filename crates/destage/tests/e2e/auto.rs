@@ -98,6 +98,13 @@ fn a_server_finds_a_longer_linger_says_why_and_yields_to_its_user() {
     let refusal = server.post("policy", &["auto=fast", "linger=9ms"]);
     assert!(refusal.contains("use off, writes or latency"), "{refusal}");
     assert_eq!(server.status()["policy"]["linger_seconds"], 0.007);
+    // What the user names stays, although it is what was found.
+    server.post("policy", &["auto=writes"]);
+    keeps_a_step(&server);
+    let found = server.status()["policy"]["linger_seconds"].as_f64().expect("a number");
+    assert_ne!(found, 0.007);
+    server.post("policy", &[&format!("linger={}ms", (found * 1e3).round()), "auto=off"]);
+    assert_eq!(server.status()["policy"]["linger_seconds"], found);
 
     let sent = updates.end();
     server.drain();
