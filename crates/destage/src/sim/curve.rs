@@ -115,9 +115,9 @@ fn sizes(args: &CurveArgs) -> Result<Sizes, CliError> {
         return Ok(Sizes::Spread(args.points));
     }
     let mut sizes: Vec<u64> =
-        args.sizes.iter().map(|size| size.get() / args.trace.block.get()).collect();
+        args.sizes.iter().map(|size| size.get() / args.trace.block().get()).collect();
     if sizes.contains(&0) {
-        let message = format!("--sizes: each is at least one block of {}", args.trace.block);
+        let message = format!("--sizes: each is at least one block of {}", args.trace.block());
         return Err(CliError::usage(message));
     }
     sizes.sort_unstable();

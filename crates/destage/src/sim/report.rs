@@ -56,7 +56,7 @@ impl Row {
         outcome: &Outcome,
     ) -> Self {
         let total = outcome.total();
-        let size = |blocks: u64| blocks * args.block.get();
+        let size = |blocks: u64| blocks * args.block().get();
         let has_both = setup.ram_blocks > 0 && setup.flash_blocks > 0;
         let above = if has_both { setup.ram_replacement } else { setup.replacement };
         Self {

@@ -5,6 +5,7 @@ use super::report::{self, Row, failed_blocks};
 use super::trace::{TraceArgs, interrupt, verdict};
 use crate::error::CliError;
 use crate::output::{print, print_json};
+use destage_engine::defaults;
 use destage_runtime::human::{count, seconds};
 use destage_runtime::units::Bytes;
 use destage_sim::hits::{Hits, Replacements, Setup};
@@ -16,22 +17,22 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(super) trace: TraceArgs,
 
-    /// Cache in RAM; several sizes, separated by commas, are simulated side by side. 0 for none.
-    #[arg(long, value_delimiter = ',', default_value = "0", value_name = "SIZES")]
+    /// Cache in RAM; several sizes, separated by commas, are simulated side by side. 0, for none, unless told.
+    #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     ram: Vec<Bytes>,
 
-    /// Cache in flash, behind the RAM; several sizes as for --ram. 0 for none.
-    #[arg(long, value_delimiter = ',', default_value = "0", value_name = "SIZES")]
+    /// Cache in flash, behind the RAM; several sizes as for --ram. 0, for none, unless told.
+    #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     flash: Vec<Bytes>,
 
-    /// Which blocks leave the flash, or the RAM where there is no flash: s3-fifo, as in the servers, or as a what-if fifo, lru,
-    /// clock, 2q, arc, sieve, belady; several, separated by commas, side by side.
-    #[arg(long, value_delimiter = ',', default_value = "s3-fifo", value_name = "POLICIES")]
+    /// Which blocks leave the flash, or the RAM where there is no flash: unless told s3-fifo, as in the servers; as a what-if fifo,
+    /// lru, clock, 2q, arc, sieve, belady; several, separated by commas, side by side.
+    #[arg(long, value_delimiter = ',', value_name = "POLICIES")]
     replacement: Vec<Replacements>,
 
-    /// Which blocks leave the RAM where it stands before flash.
-    #[arg(long, default_value = "lru", value_name = "POLICY")]
-    ram_replacement: Replacements,
+    /// Which blocks leave the RAM where it stands before flash; lru unless told.
+    #[arg(long, value_name = "POLICY")]
+    ram_replacement: Option<Replacements>,
 
     /// The form of the result: a table for people, or every parameter and count as CSV or JSON.
     #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
@@ -45,11 +46,12 @@ impl RunArgs {
     /// The settings of a run with devices.
     #[cfg(test)]
     pub(super) fn settings(&self) -> Result<destage_sim::machine::Settings, CliError> {
-        self.machine.settings(self.trace.block, &self.caches())
+        self.machine.settings(&self.caches())
     }
 
     pub(super) fn caches(&self) -> Caches<'_> {
         Caches {
+            block: self.trace.block,
             ram: &self.ram,
             flash: &self.flash,
             replacement: &self.replacement,
@@ -58,6 +60,10 @@ impl RunArgs {
     }
 }
 
+/// The replacement unless told: that of the servers.
+pub(super) const REPLACEMENT: Replacements = Replacements::of(defaults::REPLACEMENT);
+/// That of RAM before flash.
+pub(super) const RAM_REPLACEMENT: Replacements = Replacements::Lru;
 /// Most caches side by side.
 const SETUPS_MAX: usize = 1_000;
 
@@ -99,9 +105,14 @@ fn simulate(args: &RunArgs) -> Result<(), CliError> {
     }
 }
 
+/// What was given, or what holds unless told.
+fn or<T: Copy>(given: &[T], unless_told: T) -> Vec<T> {
+    if given.is_empty() { vec![unless_told] } else { given.to_vec() }
+}
+
 /// Every combination of the sizes and policies.
 pub(super) fn setups(args: &RunArgs) -> Result<Vec<Setup>, CliError> {
-    let block = args.trace.block.get();
+    let block = args.trace.block().get();
     let blocks = |size: &Bytes| match size.get() / block {
         0 if size.get() > 0 => Err(CliError::usage(format!("{size} is less than one block"))),
         blocks if blocks > u32::MAX.into() => {
@@ -110,12 +121,13 @@ pub(super) fn setups(args: &RunArgs) -> Result<Vec<Setup>, CliError> {
         blocks => Ok(blocks),
     };
     let sizes = |sizes: &[Bytes]| sizes.iter().map(blocks).collect::<Result<Vec<_>, _>>();
-    let (rams, flashes) = (sizes(&args.ram)?, sizes(&args.flash)?);
+    let (rams, flashes) = (or(&args.ram, Bytes(0)), or(&args.flash, Bytes(0)));
+    let (rams, flashes) = (sizes(&rams)?, sizes(&flashes)?);
     let mut setups = Vec::new();
     for &ram_blocks in &rams {
         for &flash_blocks in &flashes {
-            for &replacement in &args.replacement {
-                let ram_replacement = args.ram_replacement;
+            for replacement in or(&args.replacement, REPLACEMENT) {
+                let ram_replacement = args.ram_replacement.unwrap_or(RAM_REPLACEMENT);
                 setups.push(Setup { replacement, ram_replacement, ram_blocks, flash_blocks });
             }
         }

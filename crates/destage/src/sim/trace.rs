@@ -36,9 +36,9 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_enum, default_value = "queued", value_name = "EVENT")]
     pub(crate) block_event: Event,
 
-    /// The size of a block, a power of two; 512 to 1M. The counts of the ARC paper (lis) are of blocks of 512.
-    #[arg(long, default_value = "4K", value_parser = block_size, value_name = "SIZE")]
-    pub(crate) block: Bytes,
+    /// The size of a block, a power of two; 512 to 1M, 4K unless told. The counts of the ARC paper (lis) are of blocks of 512.
+    #[arg(long, value_parser = block_size, value_name = "SIZE")]
+    pub(super) block: Option<Bytes>,
 }
 
 /// A format, or none for what is recognised.
@@ -96,6 +96,8 @@ pub(crate) fn verdict() -> Result<(), CliError> {
     Ok(())
 }
 
+/// A block unless told.
+const BLOCK: Bytes = Bytes(4 << 10);
 /// The blocks of the ARC paper's traces, bytes.
 const LIS_BLOCK: u64 = 512;
 /// So many requests are read between two updates of the progress.
@@ -104,9 +106,14 @@ const PROGRESS_EVERY: u64 = 4_096;
 const READ_AT_ONCE: usize = 2_048;
 
 impl TraceArgs {
+    /// The size of a block.
+    pub(crate) fn block(&self) -> Bytes {
+        self.block.unwrap_or(BLOCK)
+    }
+
     /// Bytes of a block.
     pub(crate) fn block_bytes(&self) -> u32 {
-        self.block.get() as u32
+        self.block().get() as u32
     }
 
     /// Begins to read the trace; `doing` is shown with the progress.
@@ -132,7 +139,7 @@ impl TraceArgs {
         drop(guard);
         let label = format!("{doing} {} (bytes)", trace.name());
         let progress = Progress::new(&label, trace.progress().1.unwrap_or(0));
-        Ok(Reading { trace, progress, began: Instant::now(), block: self.block })
+        Ok(Reading { trace, progress, began: Instant::now(), block: self.block() })
     }
 
     /// Reads the trace to its end. What was met, and the format.

@@ -35,7 +35,7 @@ fn flags_that_count_with_devices_only_are_refused_without() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{flags:?}: {said}");
         assert!(said.contains(flags[0]) && said.contains("--policy"), "{flags:?}: {said}");
-        let with_devices = [&run[..], &["--policy", "write-back"], flags].concat();
+        let with_devices = [&run[..], &["--policy", "write-back", "--ram", "1M"], flags].concat();
         assert!(destage(&with_devices).status.success(), "{flags:?}");
     }
     let grid = format!("trace = '{trace}'\nflash = '8M'\nhosts = 2\n");

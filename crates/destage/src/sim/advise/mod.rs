@@ -205,7 +205,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     }
     let crashes = random_times(args.crashes, counted, args.seed).into_iter();
     let base = Settings {
-        block: args.trace.block,
+        block: args.trace.block(),
         devices: devices(args, measured.as_ref())?,
         flush_every: args.flush_every,
         warmup_requests: requests.partition_point(|it| it.time < Time::ZERO + warmup) as u64,

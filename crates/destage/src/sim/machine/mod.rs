@@ -3,6 +3,7 @@
 mod shown;
 
 use super::report::failed_blocks;
+use super::run::{RAM_REPLACEMENT, REPLACEMENT};
 use super::trace::{TraceArgs, interrupt, is_interrupted};
 use crate::error::CliError;
 use crate::file;
@@ -121,12 +122,24 @@ pub(crate) struct MachineArgs {
     check: bool,
 }
 
-/// What the other flags of `sim run` say.
+/// What the other flags of `sim run` say; nothing where they are not given.
 pub(crate) struct Caches<'a> {
+    pub(crate) block: Option<Bytes>,
     pub(crate) ram: &'a [Bytes],
     pub(crate) flash: &'a [Bytes],
     pub(crate) replacement: &'a [Replacements],
-    pub(crate) ram_replacement: Replacements,
+    pub(crate) ram_replacement: Option<Replacements>,
+}
+
+/// The only value of a flag, if it was given.
+fn one<T: Copy>(given: &[T]) -> Result<Option<T>, CliError> {
+    match given {
+        [] => Ok(None),
+        [value] => Ok(Some(*value)),
+        _ => Err(CliError::usage(
+            "a run with devices takes one size of --ram and --flash and one --replacement: compare with sim sweep",
+        )),
+    }
 }
 
 /// When to look what a crash would lose.
@@ -209,7 +222,7 @@ impl MachineArgs {
     }
 
     /// Settings of the file, completed by the flags.
-    pub(crate) fn settings(&self, block: Bytes, caches: &Caches<'_>) -> Result<Settings, CliError> {
+    pub(crate) fn settings(&self, caches: &Caches<'_>) -> Result<Settings, CliError> {
         let mut settings: Settings = match &self.settings {
             Some(path) => file::read(path, |text| toml::from_str(text).map_err(|e| e.to_string()))?,
             None => Settings::default(),
@@ -218,7 +231,7 @@ impl MachineArgs {
             let parse = |text: &str| toml::from_str::<Devices>(text).map_err(|e| e.to_string());
             settings.devices = file::read(path, parse)?;
         }
-        settings.block = block;
+        settings.block = caches.block.unwrap_or(settings.block);
         self.set_caches(&mut settings, caches)?;
         self.set_policies(&mut settings);
         if let Some(architecture) = self.architecture {
@@ -265,23 +278,54 @@ impl MachineArgs {
     }
 
     fn set_caches(&self, settings: &mut Settings, caches: &Caches<'_>) -> Result<(), CliError> {
-        let (&[ram], &[flash], &[replacement]) = (caches.ram, caches.flash, caches.replacement)
-        else {
+        let ram = one(caches.ram)?;
+        let flash = one(caches.flash)?;
+        let replacement = one(caches.replacement)?;
+        settings.ram.size = ram.unwrap_or(settings.ram.size);
+        settings.flash.size = flash.unwrap_or(settings.flash.size);
+        let is_file = self.settings.is_some();
+        if is_file && self.log_size.is_some() {
             return Err(CliError::usage(
-                "a run with devices takes one size of --ram and --flash and one --replacement: compare with sim sweep",
+                "--log-size counts for nothing with --settings: there the file has the log, beside --flash",
             ));
-        };
-        let is_given = ram.get() > 0 || flash.get() > 0;
-        if is_given {
-            (settings.ram.size, settings.flash.size) = (ram, flash);
-            if self.settings.is_none() && flash.get() > 0 {
-                settings.flash = self.volume(flash.get())?;
-            }
-            settings.flash.replacement = replacement;
-            let both = ram.get() > 0 && flash.get() > 0;
-            settings.ram.replacement = if both { caches.ram_replacement } else { replacement };
+        }
+        if let Some(flash) = flash.filter(|flash| !is_file && flash.get() > 0) {
+            settings.flash = self.volume(flash.get())?;
+        }
+        // What the file says counts where no flag does.
+        let default = |unless_told| (!is_file).then_some(unless_told);
+        let replacement = replacement.or(default(REPLACEMENT));
+        let [has_ram, has_flash] = [&settings.ram, &settings.flash].map(|tier| tier.size.get() > 0);
+        if has_flash {
+            let tier = &mut settings.flash;
+            tier.replacement = replacement.unwrap_or(tier.replacement);
+        }
+        let before_flash = caches.ram_replacement.or(default(RAM_REPLACEMENT));
+        let of_ram = if has_flash { before_flash } else { replacement };
+        if has_ram {
+            settings.ram.replacement = of_ram.unwrap_or(settings.ram.replacement);
         }
         Ok(())
+    }
+
+    /// Refuses flags of caches that are not what is simulated. In a sweep they may be, in other runs.
+    fn check_counts(&self, caches: &Caches<'_>, settings: &Settings) -> Result<(), CliError> {
+        let has_flash = settings.flash.size.get() > 0;
+        if self.log_size.is_some() && !has_flash {
+            return Err(CliError::usage("--log-size is of the log inside --flash: give that, too"));
+        }
+        let given = [
+            ("ram-policy", self.ram_policy.is_some()),
+            ("ram-when", self.ram_when.is_some()),
+            ("ram-replacement", caches.ram_replacement.is_some()),
+        ];
+        let is_both = has_flash && settings.ram.size.get() > 0;
+        match given.into_iter().find(|(_, is_given)| *is_given && !is_both) {
+            None => Ok(()),
+            Some((name, _)) => Err(CliError::usage(format!(
+                "--{name} is of RAM that stands before flash: give both --ram and --flash, or leave it out"
+            ))),
+        }
     }
 
     /// The cache of a volume as the server has it, with what flags say of its log.
@@ -323,7 +367,8 @@ impl MachineArgs {
         caches: &Caches<'_>,
         output: Output,
     ) -> Result<(), CliError> {
-        let mut settings = self.settings(trace.block, caches)?;
+        let mut settings = self.settings(caches)?;
+        self.check_counts(caches, &settings)?;
         if (self.check || self.has_random_crashes()) && trace.trace.as_os_str() == "-" {
             return Err(CliError::usage(
                 "--check and --crash-at random read the trace twice, which standard input does not allow",
@@ -380,6 +425,71 @@ fn simulate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Subcommand};
+    use crate::sim::SimCommand;
+    use crate::sim::run::RunArgs;
+    use clap::Parser;
+
+    fn args(words: &[&str]) -> RunArgs {
+        let all = ["destage", "sim", "run", "--trace", "t"];
+        let cli = Cli::try_parse_from(all.iter().chain(words));
+        let cli = cli.unwrap_or_else(|error| panic!("{error}"));
+        let Subcommand::Sim { command: SimCommand::Run(args) } = cli.command else {
+            panic!("it is a run")
+        };
+        *args
+    }
+
+    /// The settings of a run, once what counts for nothing was refused.
+    fn settings(words: &[&str]) -> Result<Settings, String> {
+        let args = args(words);
+        let settings = args.settings().map_err(|error| error.to_string())?;
+        let counts = args.machine.check_counts(&args.caches(), &settings);
+        counts.map(|()| settings).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_that_are_given_count_for_more_than_the_file_and_others_do_not() {
+        let folder = tempfile::tempdir().expect("it works");
+        let file = folder.path().join("settings.toml");
+        let lines = "block = '8K'\n[ram]\nsize = '1M'\nreplacement = 'clock'\n[flash]\nsize = '4M'\nreplacement = 'arc'\n";
+        std::fs::write(&file, lines).expect("it works");
+        let file = file.display().to_string();
+        let of = |words: &[&str]| {
+            let settings = settings(&[&["--settings", &file], words].concat());
+            let settings = settings.unwrap_or_else(|error| panic!("{error}"));
+            let tier = |tier: &Tier| (tier.size.get() >> 20, tier.replacement.name());
+            (settings.block.get(), tier(&settings.ram), tier(&settings.flash))
+        };
+        let tier = |mib: u64, name: &'static str| (mib, name);
+        assert_eq!(of(&[]), (8_192, tier(1, "clock"), tier(4, "arc")));
+        assert_eq!(of(&["--flash", "2M"]), (8_192, tier(1, "clock"), tier(2, "arc")));
+        assert_eq!(of(&["--replacement", "lru"]), (8_192, tier(1, "clock"), tier(4, "lru")));
+        let given = ["--block", "4K", "--ram", "3M", "--ram-replacement", "sieve"];
+        assert_eq!(of(&given), (4_096, tier(3, "sieve"), tier(4, "arc")));
+        let error = settings(&["--settings", &file, "--log-size", "1M"]).err();
+        assert!(error.is_some_and(|error| error.contains("--log-size counts for nothing")));
+        // The control: without a file there are defaults.
+        let plain = settings(&["--flash", "64M", "--policy", "journaled"]);
+        let plain = plain.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((plain.block.get(), plain.flash.replacement), (4_096, REPLACEMENT));
+    }
+
+    #[test]
+    fn what_counts_for_nothing_is_refused() {
+        let journaled = ["--policy", "journaled", "--flash", "64M"];
+        for flag in
+            [["--ram-policy", "ordered"], ["--ram-when", "async"], ["--ram-replacement", "arc"]]
+        {
+            let refused = settings(&[&journaled[..], &flag].concat());
+            let error = refused.err().unwrap_or_default();
+            assert!(error.contains(flag[0]) && error.contains("--ram and --flash"), "{error}");
+            let both = settings(&[&journaled[..], &flag, &["--ram", "1M"]].concat());
+            both.unwrap_or_else(|error| panic!("{error}"));
+        }
+        let refused = settings(&["--policy", "write-back", "--ram", "1M", "--log-size", "1M"]);
+        assert!(refused.is_err_and(|error| error.contains("--log-size is of the log")));
+    }
 
     #[test]
     fn the_devices_of_the_documentation_are_the_defaults() {

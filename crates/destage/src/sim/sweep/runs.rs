@@ -214,7 +214,7 @@ impl Run {
             return Err(wrong(message.into()));
         };
         let work = if args.machine.is_asked() {
-            let settings = args.machine.settings(args.trace.block, &args.caches());
+            let settings = args.machine.settings(&args.caches());
             Work::Machine(Box::new(settings.map_err(|error| wrong(error.to_string()))?))
         } else {
             args.machine.check_unused().map_err(|error| wrong(error.to_string()))?;
