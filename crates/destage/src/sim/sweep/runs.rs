@@ -49,9 +49,9 @@ pub(super) struct Runs {
 }
 
 /// How the trace is read: the same for all runs.
-const TRACE: [&str; 4] = ["trace", "format", "skip-bad", "block-event"];
+const TRACE: [&str; 4] = ["trace", "trace-format", "skip-bad", "block-event"];
 /// What only makes sense for a run on its own.
-const OTHERS: [&str; 3] = ["output", "check", "help"];
+const OTHERS: [&str; 4] = ["format", "output", "check", "help"];
 
 impl Runs {
     /// Checks every run before the first begins. A trace named by a relative path lies beside the grid.
@@ -76,7 +76,12 @@ impl Runs {
             }
         }
         if let Some(other) = grid.names().find(|name| OTHERS.contains(name)) {
-            return Err(wrong(format!("'{other}' is no parameter of a simulation")));
+            let instead = if other == "format" {
+                ": the format of the trace is 'trace-format', and the form of the result is given to 'destage sim sweep'"
+            } else {
+                ""
+            };
+            return Err(wrong(format!("'{other}' is no parameter of a simulation{instead}")));
         }
         let mut title = trace.get("trace").map(shown).unwrap_or_default();
         if title != "-" {
@@ -222,5 +227,34 @@ impl Run {
             Work::Hits(setup)
         };
         Ok(Self { key: String::new(), parameters, args, work })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(grid: &str) -> Result<Runs, String> {
+        let grid = Grid::parse(grid).unwrap_or_else(|error| panic!("{error}"));
+        Runs::new(grid, Path::new("/grid.toml")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn how_the_trace_is_read_is_the_same_for_all_runs() {
+        let all = runs("trace = \"t\"\ntrace-format = \"msr\"\nram = [\"1G\", \"4G\"]");
+        let all = all.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(all.all().len(), 2);
+        assert!(all.all().iter().all(|run| run.parameters.len() == 1), "{:?}", all.all());
+        let two = runs("trace = \"t\"\ntrace-format = [\"msr\", \"spc\"]\nram = \"1G\"");
+        assert!(two.is_err_and(|error| error.contains("'trace-format' is the same for all runs")));
+    }
+
+    #[test]
+    fn the_form_of_the_result_is_no_parameter_and_is_not_taken_for_the_traces_format() {
+        for format in ["msr", "json"] {
+            let refused = runs(&format!("trace = \"t\"\nformat = \"{format}\"\nram = \"1G\""));
+            let error = refused.err().unwrap_or_default();
+            assert!(error.contains("the format of the trace is 'trace-format'"), "{error}");
+        }
     }
 }
