@@ -3,8 +3,8 @@
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use crate::values::{bytes, interval, staleness};
-use destage_core::{Core, Effect, Input, Order, Policy, Time};
-use destage_engine::WritePolicy;
+use destage_core::{Core, Effect, Input, Order, Policy, Span, Time};
+use destage_engine::{WritePolicy, commit_on_flush};
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
@@ -209,8 +209,19 @@ impl ReplayArgs {
                 changed.order = named.order();
             }
         }
-        let changed = change(&changed, &self.changes());
-        changed.map_err(|error| CliError::usage(format!("the policy does not fit: {error}")))
+        // A volume that commits on flush does so within a share of D, whatever that is.
+        let on_flush = is_volume
+            && self.commit.is_none()
+            && policy.commit == commit_on_flush(policy.staleness);
+        if on_flush {
+            changed.commit = Span::ZERO;
+        }
+        let mut changed = change(&changed, &self.changes())
+            .map_err(|error| CliError::usage(format!("the policy does not fit: {error}")))?;
+        if on_flush {
+            changed.commit = commit_on_flush(changed.staleness);
+        }
+        Ok(changed)
     }
 }
 
@@ -441,5 +452,41 @@ fn compare(out: &mut String, recorded: &Tally, modelled: &Outcome, what_if: &Out
     for (name, of) in times {
         let [modelled, what_if] = outcomes.map(|outcome| seconds(of(outcome)));
         line(name, [String::new(), modelled, what_if]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Subcommand};
+    use crate::sim::SimCommand;
+    use clap::Parser;
+    use destage_engine::defaults;
+
+    fn changed(words: &[&str], policy: &Policy, is_volume: bool) -> Result<Policy, String> {
+        let all = ["destage", "sim", "replay", "run"];
+        let cli = Cli::try_parse_from(all.iter().chain(words));
+        let cli = cli.unwrap_or_else(|error| panic!("{error}"));
+        let Subcommand::Sim { command: SimCommand::Replay(args) } = cli.command else {
+            panic!("it is a replay")
+        };
+        args.change(policy, is_volume).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_a_volume_that_commits_on_flush_commits_follows_from_its_bound() {
+        let policy = defaults::volume::policy(64 << 20);
+        let with = |words: &[&str]| changed(words, &policy, true);
+        let commit = |words: &[&str]| with(words).map(|policy| policy.commit);
+        assert_eq!(commit(&["-D", "4s"]), Ok(Span::from_secs(1)));
+        assert_eq!(commit(&["-D", "1h"]), Ok(policy.commit));
+        // Unless it is said what d is, or was another one.
+        assert_eq!(commit(&["-D", "4s", "-d", "2s"]), Ok(Span::from_secs(2)));
+        let other = Policy { commit: Span::from_secs(3), ..policy.clone() };
+        let kept = changed(&["-D", "4s"], &other, true).map(|policy| policy.commit);
+        assert_eq!(kept, Ok(other.commit));
+        // Rows commit when they are told to.
+        let refused = changed(&["-D", "4s"], &policy, false);
+        assert!(refused.is_err_and(|error| error.contains("must exceed the commit interval")));
     }
 }
