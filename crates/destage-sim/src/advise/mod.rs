@@ -47,7 +47,7 @@ pub enum Front {
 pub struct Wish {
     /// How many of the latest writes, in time, may be lost with host and cache; 100 ms to 1 day.
     pub rpo: Span,
-    /// How many of the latest writes of rows, in time, a crash may lose that the journal survives; at most `rpo`. None: no more
+    /// How many of the latest writes of rows, in time, a crash may lose that the journal survives; less than `rpo`. None: no more
     /// than in force. Volumes keep what was flushed, as a disk does.
     pub rpo_crash: Option<Span>,
     /// How long 99 % of the reads may take at most.

@@ -38,7 +38,7 @@ pub(crate) struct AdviseArgs {
     rpo: Interval,
 
     /// Of rows, what a crash may cost that the journal survives: the writes of so long at most. 0 loses nothing acknowledged, else
-    /// 1ms to 60s, no longer than --rpo. Without it no more than in the recorded run, or nothing.
+    /// 1ms to 60s, shorter than --rpo. Without it no more than in the recorded run, or nothing.
     #[arg(long, value_parser = |s: &str| interval(s, "0", "60s"), value_name = "TIME")]
     rpo_crash: Option<Interval>,
 
@@ -188,7 +188,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         rpo_crash,
         p99_read: args.p99_read.map(Interval::span),
         p99_write: args.p99_write.map(Interval::span),
-        front: front(args, &requests)?,
+        front: front(args, &requests, recorded.is_some())?,
     };
     let Some(last) = requests.last().filter(|last| last.time > Time::ZERO) else {
         let message =
@@ -352,19 +352,28 @@ fn rpo_crash(args: &AdviseArgs) -> Result<Option<Span>, CliError> {
             "--rpo-crash is about rows (--front data): a volume keeps what was flushed, as a disk does",
         ));
     }
-    if asked > args.rpo {
+    if asked >= args.rpo {
         return Err(CliError::usage(format!(
-            "--rpo-crash {asked} is longer than --rpo {}: what a crash loses is lost with host and journal, too",
+            "--rpo-crash {asked} is not shorter than --rpo {}: what a crash loses is lost with host and journal, too",
             args.rpo
         )));
+    }
+    if Span::ZERO < asked.span() && asked.span() < Span::from_millis(1) {
+        return Err(CliError::usage(format!("--rpo-crash {asked} is too short: 0, or 1ms to 60s")));
     }
     Ok(Some(asked.span()))
 }
 
 /// The front end with what it has.
-fn front(args: &AdviseArgs, requests: &[Request]) -> Result<Front, CliError> {
+fn front(args: &AdviseArgs, requests: &[Request], is_recording: bool) -> Result<Front, CliError> {
     let ram = args.ram.map_or(0, Bytes::get);
     if args.front == FrontName::Block {
+        let is_of_rows = |request: &Request| matches!(request.extent, Extent::Object { .. });
+        if is_recording && requests.iter().any(is_of_rows) {
+            return Err(CliError::usage(
+                "the recording is of rows, not of a volume: ask with --front data, and --ram instead of --flash",
+            ));
+        }
         let flash = args.flash.ok_or_else(|| CliError::usage("advice on volumes needs --flash"))?;
         return Ok(Front::Block { flash: flash.get(), ram });
     }

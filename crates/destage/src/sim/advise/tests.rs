@@ -167,23 +167,42 @@ fn the_command_line_for_rows_says_what_was_simulated() {
     assert_eq!(policies.into_iter().collect::<Vec<_>>(), ["write-back", "write-through"]);
 }
 
+fn asked(words: &[&str]) -> Box<AdviseArgs> {
+    let always = ["destage", "sim", "advise", "--trace", "none", "--rpo", "5s"];
+    let cli = Cli::try_parse_from(always.iter().chain(words));
+    let cli = cli.unwrap_or_else(|error| panic!("{error}"));
+    let Subcommand::Sim { command: crate::sim::SimCommand::Advise(args) } = cli.command else {
+        panic!("it is advice that is asked for");
+    };
+    args
+}
+
+#[test]
+fn a_recording_of_rows_gives_no_advice_on_a_volume() {
+    let extent = Extent::Object { id: 1, bytes: 200 };
+    let request = Request { time: Time::ZERO, op: Op::Write, extent, host: 0, thread: 0 };
+    let volume = asked(&["--flash", "1G"]);
+    let refused = front(&volume, &[request], true).map_err(|error| error.to_string());
+    assert!(refused.is_err_and(|error| error.contains("--front data")));
+    // A trace of objects may be asked about as blocks.
+    assert!(front(&volume, &[request], false).is_ok());
+    let rows = asked(&["--front", "data", "--ram", "1G"]);
+    assert!(front(&rows, &[request], true).is_ok());
+}
+
 #[test]
 fn what_a_crash_may_cost_is_asked_of_rows_and_no_longer_than_without_the_journal() {
-    let asked = |words: &[&str]| {
-        let always = ["destage", "sim", "advise", "--trace", "none", "--rpo", "5s"];
-        let cli = Cli::try_parse_from(always.iter().chain(words));
-        let cli = cli.unwrap_or_else(|error| panic!("{error}"));
-        let Subcommand::Sim { command: crate::sim::SimCommand::Advise(args) } = cli.command else {
-            panic!("it is advice that is asked for");
-        };
-        rpo_crash(&args).map_err(|error| error.to_string())
-    };
+    let asked = |words: &[&str]| rpo_crash(&asked(words)).map_err(|error| error.to_string());
     let rows = ["--front", "data", "--ram", "1G", "--rpo-crash"];
     let of_rows = |time: &'static str| asked(&[&rows[..], &[time]].concat());
     assert_eq!(asked(&rows[..4]), Ok(None));
     assert_eq!(of_rows("0"), Ok(Some(Span::ZERO)));
-    assert_eq!(of_rows("5s"), Ok(Some(Span::from_secs(5))));
-    assert!(of_rows("6s").is_err_and(|error| error.contains("longer than --rpo 5s")));
+    assert_eq!(of_rows("4s"), Ok(Some(Span::from_secs(4))));
+    for long in ["5s", "6s"] {
+        assert!(of_rows(long).is_err_and(|error| error.contains("not shorter than --rpo 5s")));
+    }
+    assert_eq!(of_rows("1ms"), Ok(Some(Span::from_millis(1))));
+    assert!(of_rows("500us").is_err_and(|error| error.contains("is too short")));
     let of_volume = asked(&["--flash", "1G", "--rpo-crash", "1s"]);
     assert!(of_volume.is_err_and(|error| error.contains("--front data")));
 }
