@@ -94,8 +94,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), CliError> {
 
 fn csv(args: &ConvertArgs, out: &mut impl Write) -> Result<io::Result<()>, CliError> {
     let mut outcome = writeln!(out, "time_ns,op,device,offset_bytes,size_bytes,host,thread");
-    args.trace.read(|request| {
-        if !args.wants(request) || outcome.is_err() {
+    let read = args.trace.read(|request| {
+        if !args.wants(request) {
             return Ok(());
         }
         let Extent::Range { device, offset, bytes } = request.extent else {
@@ -112,9 +112,13 @@ fn csv(args: &ConvertArgs, out: &mut impl Write) -> Result<io::Result<()>, CliEr
         let time = shifted(args, request.time);
         let (host, thread) = (request.host, request.thread);
         outcome = writeln!(out, "{time},{op},{device},{offset},{bytes},{host},{thread}");
-        Ok(())
-    })?;
-    Ok(outcome)
+        // Nothing more of the trace is read for nobody.
+        outcome.as_ref().map_err(CliError::unwritable).copied()
+    });
+    match outcome {
+        Err(_) => Ok(outcome),
+        Ok(()) => read.map(|_| Ok(())),
+    }
 }
 
 /// Nanoseconds since the first time that is kept.
@@ -161,3 +165,45 @@ fn oracle_general(args: &ConvertArgs, out: &mut impl Write) -> Result<io::Result
 
 /// The next access of an object that is not used again.
 const NEVER: i64 = -1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Subcommand};
+    use crate::sim::SimCommand;
+    use clap::Parser;
+
+    /// Takes so many bytes.
+    struct Full(usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_more_is_read_once_nothing_can_be_written() {
+        let folder = tempfile::tempdir().expect("it works");
+        let trace = folder.path().join("trace.csv");
+        let lines = (0..20_000).map(|n| format!("{n},W,{},4096\n", n * 4_096));
+        let lines: String = lines.collect();
+        let text = format!("time_us,op,offset_bytes,size_bytes\n{lines}damage\n");
+        std::fs::write(&trace, text).expect("it works");
+        let trace = trace.display().to_string();
+        let cli = Cli::try_parse_from(["destage", "sim", "convert", "--trace", &trace]);
+        let cli = cli.unwrap_or_else(|error| panic!("{error}"));
+        let Subcommand::Sim { command: SimCommand::Convert(args) } = cli.command else {
+            panic!("it is a conversion")
+        };
+        // What is wrong at the end of the trace is not met.
+        let outcome = csv(&args, &mut Full(1_000)).unwrap_or_else(|error| panic!("{error}"));
+        assert!(outcome.is_err_and(|error| error.kind() == ErrorKind::StorageFull));
+        assert!(csv(&args, &mut Full(1 << 30)).is_err(), "the control: it is");
+    }
+}
