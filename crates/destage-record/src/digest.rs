@@ -30,6 +30,18 @@ impl Digest {
         }
     }
 
+    /// The same as so many times [`Digest::add`] with nothing given.
+    pub fn add_nothing(&mut self, mut times: u64) {
+        let mut factor = PRIME;
+        while times > 0 {
+            if times & 1 == 1 {
+                self.state = self.state.wrapping_mul(factor);
+            }
+            factor = factor.wrapping_mul(factor);
+            times >>= 1;
+        }
+    }
+
     /// The digest of all effects so far.
     pub fn all(&self) -> u64 {
         self.state
@@ -125,5 +137,27 @@ fn reason_code(reason: StopReason) -> u8 {
         StopReason::JournalFailed => 0,
         StopReason::Fenced => 1,
         StopReason::OriginChanged => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use destage_core::{Policy, Time};
+
+    #[test]
+    fn nothing_many_times_is_nothing_each_time() {
+        let core = Core::new(Time::ZERO, Policy::default());
+        let (mut each, mut at_once) = (Digest::default(), Digest::default());
+        for times in 0..70 {
+            (0..times).for_each(|_| each.add(&core, None));
+            at_once.add_nothing(times);
+            assert_eq!(
+                each,
+                Digest { scratch: each.scratch.clone(), ..at_once.clone() },
+                "{times}"
+            );
+        }
+        assert_ne!(at_once.all(), Digest::default().all());
     }
 }

@@ -4,6 +4,7 @@ mod answers;
 mod batches;
 mod causes;
 mod load;
+mod polled;
 mod requests;
 mod tally;
 mod times;
@@ -12,6 +13,7 @@ mod what_if;
 
 use destage_core::{Core, Effect, Input, Span, Time};
 use destage_record::{Damage, Digest, Event, Part, Scratch};
+use polled::polled;
 use std::fmt;
 
 pub use answers::{Answers, RecordedRun};
@@ -152,16 +154,13 @@ pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, Repla
             }
             Event::Polled { count, short } => {
                 let mut effects = Vec::new();
-                for _ in 0..count {
-                    let effect = core.poll_effect();
-                    digest.add(&core, effect.as_ref());
-                    let Some(effect) = effect else { continue };
-                    observer.effect(now, &effect, &core);
+                polled(&mut core, &mut digest, count, |effect, core| {
+                    observer.effect(now, &effect, core);
                     summary.effects += 1;
                     if effects.len() < SHOWN_MAX {
                         effects.push(effect);
                     }
-                }
+                });
                 if digest.short() != short {
                     return Err(difference(part, byte, summary.inputs, now, &effects));
                 }
