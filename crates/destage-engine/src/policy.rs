@@ -110,6 +110,26 @@ pub const fn journal_limit(log_bytes: u64) -> u64 {
     if bytes < 1 << 20 { 1 << 20 } else { bytes }
 }
 
+/// Handles that a volume's cache of so many keeps for blocks that are neither clean nor dirty: on their way in, or about to be
+/// written.
+pub fn reserved_slots(slots: u32) -> u32 {
+    (slots / 8).clamp(8, 1 << 16)
+}
+
+/// Lowers the limits of a volume's policy to what its cache can keep, which has so many slots of a block of so many bytes, and so
+/// many bytes of log: half of what it may hold is for dirty blocks at most, and undecided writes fill half of the log at most.
+pub fn fit_volume(policy: &mut Policy, slots: u32, block: u64, log_bytes: u64) {
+    let limits = &mut policy.limits;
+    let usable = u64::from(slots.saturating_sub(reserved_slots(slots)));
+    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * block).max(64 << 10);
+    limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
+    let dirty_blocks_max = (limits.dirty_bytes_max / block).min(usable / 2);
+    limits.cache_bytes_max = limits.cache_bytes_max.min((usable - dirty_blocks_max) * block);
+    // What a start may have to send again must find handles beside what is dirty.
+    limits.batch_bytes_max = limits.batch_bytes_max.min(u64::from(slots / 8) * block);
+    limits.journal_bytes_max = limits.journal_bytes_max.min(log_bytes / 2).max(1 << 20);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,7 @@ use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::consistency::Ordered;
 use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
-use destage_engine::Drive;
+use destage_engine::{Drive, fit_volume, reserved_slots};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use destage_runtime::progress::Progress;
@@ -376,7 +376,7 @@ fn shape(
             "the cache has {slots} slots, and a volume needs at least {SLOTS_MIN}: make it larger"
         )));
     }
-    let reserve = reserve(slots);
+    let reserve = reserved_slots(slots);
     // Half of a segment takes the longest record.
     let by_record = journal.payload_bytes_max() / (2 * BLOCK);
     let fragment_blocks_max = FRAGMENT_BLOCKS_MAX.min(reserve / 4).min(by_record as u32).max(1);
@@ -394,28 +394,14 @@ fn shape(
     })
 }
 
-/// Handles for blocks that are neither clean nor dirty: on their way in, or about to be written.
-fn reserve(slots: u32) -> u32 {
-    (slots / 8).clamp(8, 1 << 16)
-}
-
-/// A policy whose limits the cache device can keep: half of what it may hold is for dirty blocks at most, and undecided
-/// writes fill half of the log at most.
+/// A policy whose limits the cache device can keep.
 pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
     let mut policy = policy.clone();
-    let limits = &mut policy.limits;
     let block = BLOCK as u64;
-    let usable = u64::from(slots - reserve(slots));
-    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * block).max(65_536);
-    limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
-    let dirty_blocks_max = (limits.dirty_bytes_max / block).min(usable / 2);
-    limits.cache_bytes_max = limits.cache_bytes_max.min((usable - dirty_blocks_max) * block);
-    // What a start may have to send again must find handles beside what is dirty.
-    limits.batch_bytes_max = limits.batch_bytes_max.min(u64::from(slots / 8) * block);
+    fit_volume(&mut policy, slots, block, shape.log_bytes);
     // A group's table of checksums takes room as well.
     let atomic = shape.atomic_bytes_max.map_or(u64::MAX, |bytes| (bytes / 2).max(block));
-    limits.batch_bytes_max = limits.batch_bytes_max.min(atomic);
-    limits.journal_bytes_max = limits.journal_bytes_max.min(shape.log_bytes / 2).max(1 << 20);
+    policy.limits.batch_bytes_max = policy.limits.batch_bytes_max.min(atomic);
     policy
 }
 

@@ -8,7 +8,7 @@ use super::{Front, Wish};
 use crate::machine::{Overload, Report, Settings};
 use crate::replay::{Load, Outcome, RecordedRun, what_if};
 use destage_core::Policy;
-use destage_engine::{WritePolicy, defaults};
+use destage_engine::{WritePolicy, defaults, fit_volume};
 use destage_runtime::units::Interval;
 
 /// More came than could be done if so many of a hundred requests are not answered when the recording ends.
@@ -17,8 +17,6 @@ const UNANSWERED_PERCENT: u64 = 1;
 const SLOT_BYTES: u64 = BLOCK + 32;
 /// Bytes of a block of a volume.
 const BLOCK: u64 = 4_096;
-/// One of so many slots is kept for blocks on their way.
-const RESERVE_DIVISOR: u64 = 8;
 
 impl Wish {
     /// Leaves in all candidates as it was what nobody asks about: what happens at a limit, and whether reads go first. And lets
@@ -86,14 +84,9 @@ impl Wish {
 /// flags.
 fn fit(policy: &mut Policy, cache_bytes: u64, log_bytes: u64) {
     let slots = cache_bytes.saturating_sub(log_bytes) / SLOT_BYTES;
-    let usable = slots - slots / RESERVE_DIVISOR;
-    let limits = &mut policy.limits;
-    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * BLOCK).max(64 << 10);
-    limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
-    let dirty_blocks = limits.dirty_bytes_max / BLOCK;
-    limits.cache_bytes_max = (usable - dirty_blocks.min(usable)) * BLOCK;
-    limits.batch_bytes_max = limits.batch_bytes_max.min(slots / RESERVE_DIVISOR * BLOCK).max(BLOCK);
-    limits.journal_bytes_max = limits.journal_bytes_max.min(log_bytes / 2).max(1 << 20);
+    // Not what the tier of a simulation holds: what the slots leave.
+    policy.limits.cache_bytes_max = u64::MAX;
+    fit_volume(policy, u32::try_from(slots).unwrap_or(u32::MAX), BLOCK, log_bytes);
 }
 
 /// How much a policy promises of the origin without host and cache: more promises more.
@@ -134,5 +127,11 @@ mod tests {
                 assert!(ours.abs_diff(theirs) <= theirs / 100, "{ours} for {theirs}");
             }
         }
+        // What is kept for blocks on their way is at most 256 MiB of a large cache.
+        let mut policy = volume::policy(5 << 30);
+        fit(&mut policy, 20 << 30, 5 << 30);
+        let kept = policy.limits.cache_bytes_max + policy.limits.dirty_bytes_max;
+        let slots = (15 << 30) / SLOT_BYTES * BLOCK;
+        assert_eq!(slots - kept, 256 * MIB);
     }
 }
