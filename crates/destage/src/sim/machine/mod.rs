@@ -294,13 +294,13 @@ impl MachineArgs {
         }
         // What the file says counts where no flag does.
         let default = |unless_told| (!is_file).then_some(unless_told);
-        let replacement = replacement.or(default(REPLACEMENT));
+        let replacement = replacement.or_else(|| default(REPLACEMENT));
         let [has_ram, has_flash] = [&settings.ram, &settings.flash].map(|tier| tier.size.get() > 0);
         if has_flash {
             let tier = &mut settings.flash;
             tier.replacement = replacement.unwrap_or(tier.replacement);
         }
-        let before_flash = caches.ram_replacement.or(default(RAM_REPLACEMENT));
+        let before_flash = caches.ram_replacement.or_else(|| default(RAM_REPLACEMENT));
         let of_ram = if has_flash { before_flash } else { replacement };
         if has_ram {
             settings.ram.replacement = of_ram.unwrap_or(settings.ram.replacement);
