@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 const A: usize = 0;
 const B: usize = 1;
+const C: usize = 2;
 
 /// Hosts at a store that answers at once, and an origin that takes everything at once.
 struct Hosts {
@@ -302,6 +303,39 @@ fn a_host_that_has_stopped_serves_nothing_and_is_shut_out_like_a_silent_one() {
     hosts.settle();
     assert!(hosts.admitted[B].contains(&3));
     assert_eq!(hosts.hosts[A].stage(), Stage::Offline);
+}
+
+/// A silent host has a file that another one waits for; that one has what a third one wants. Returns whether the third one gets it.
+fn is_kept_for_what_a_silent_host_has(silent: u8, wanted: u8) -> bool {
+    let mut hosts = Hosts::new(3);
+    // The one that comes second ends that the first has everything.
+    hosts.ask(B, 1, &[change(9)]);
+    hosts.end(B, 1);
+    hosts.ask(A, 2, &[change(silent)]);
+    hosts.end(A, 2);
+    hosts.lose(A);
+    hosts.hosts[A].stop();
+    let read = |number| Need { mode: Mode::Read, ..change(number) };
+    hosts.ask(B, 3, &[read(silent), read(wanted)]);
+    assert!(!hosts.admitted[B].contains(&3), "what the silent one has is waited for");
+    assert_eq!(hosts.fences, [HostId(A as u128)]);
+    hosts.ask(C, 4, &[change(wanted)]);
+    let is_kept = !hosts.admitted[C].contains(&4);
+    if !is_kept {
+        hosts.end(C, 4);
+    }
+    let now = hosts.now;
+    hosts.hosts[B].fence_ended(now, HostId(A as u128), true);
+    hosts.settle();
+    hosts.end(B, 3);
+    is_kept
+}
+
+#[test]
+fn what_a_silent_host_has_is_waited_for_and_nothing_else() {
+    let (first, second) = (1, 2);
+    assert!(!is_kept_for_what_a_silent_host_has(first, second));
+    assert!(!is_kept_for_what_a_silent_host_has(second, first));
 }
 
 /// A folder is moved with what lies in it; the host starts anew, and is told what it has written down.

@@ -148,11 +148,15 @@ impl Host {
     }
 
     /// Tokens that waiting requests have got and keep until they have the next ones. Not one that sorts behind what is waited for,
-    /// as that of a directory can which covers a file: two hosts that kept such ones could wait for each other.
+    /// as that of a directory can which covers a file: two hosts that kept such ones could wait for each other. And none while
+    /// a silent host has what is waited for: others wait for what that one has, and for nothing else.
     pub(super) fn reserved(&self) -> BTreeSet<Root> {
         let mut reserved = BTreeSet::new();
         for needs in self.waiting() {
             let missing = needs.iter().find(|need| self.covered(need).is_none());
+            if missing.is_some_and(|missing| self.waits_for_silent(&missing.root)) {
+                continue;
+            }
             let is_before = |root: &Root| missing.is_none_or(|missing| *root < missing.root);
             let got = needs.iter().map_while(|need| self.covered(need));
             reserved.extend(got.filter(is_before));

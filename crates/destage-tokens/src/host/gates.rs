@@ -2,7 +2,7 @@
 //! store hear of it.
 
 use super::{Effect, Host};
-use crate::{FileId, HostId, Mode, Root};
+use crate::{Entry, FileId, HostId, Mode, Root};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use destage_core::Time;
@@ -138,16 +138,28 @@ impl Host {
         for root in self.mirror.contested() {
             let Some(register) = self.mirror.register(root) else { continue };
             let Some(want) = register.want(self.settings.host) else { continue };
-            let blockers = register.holders.iter().filter(|entry| {
-                entry.host != self.settings.host
-                    && entry.mode.excludes(want.mode)
-                    && !self.mirror.is_void(entry)
-                    && !self.mirror.is_alive(entry.host)
-                    && self.mirror.is_fenced(entry.host).is_some()
-            });
+            let blockers = register.holders.iter();
+            let blockers = blockers
+                .filter(|entry| entry.mode.excludes(want.mode) && self.is_of_silent(entry));
             silent.extend(blockers.map(|entry| entry.host));
         }
         silent
+    }
+
+    fn is_of_silent(&self, entry: &Entry) -> bool {
+        entry.host != self.settings.host
+            && !self.mirror.is_void(entry)
+            && !self.mirror.is_alive(entry.host)
+            && self.mirror.is_fenced(entry.host).is_some()
+    }
+
+    /// Whether a host that does not live keeps somebody from a token: this one, or another that this one waits behind.
+    pub(super) fn waits_for_silent(&self, root: &Root) -> bool {
+        let Some(register) = self.mirror.register(root) else { return false };
+        register.holders.iter().any(|entry| {
+            let blocks = register.wants.iter().any(|want| entry.mode.excludes(want.mode));
+            blocks && self.is_of_silent(entry)
+        })
     }
 
     /// What is left to be asked after so much time.
