@@ -224,15 +224,19 @@ impl Host {
     pub fn replied(&mut self, now: Time, reply: Option<TxnReply>) {
         let Some(inflight) = self.inflight.take() else { return };
         match reply {
-            Some(reply) if reply.is_done => self.done(inflight, reply.revision),
+            Some(reply) if reply.is_done => {
+                self.lease.doubts = 0;
+                self.done(inflight, reply.revision);
+            }
             Some(reply) => {
+                self.lease.doubts = 0;
                 for (key, found) in reply.found {
                     let (value, rev) =
                         found.map_or((None, reply.revision), |(value, rev)| (Some(value), rev));
                     self.mirror.set(reply.revision, key, value, rev);
                 }
             }
-            None => self.lease.is_load_due = true,
+            None => self.load_later(now),
         }
         self.step(now);
     }

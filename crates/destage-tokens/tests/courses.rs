@@ -27,6 +27,9 @@ struct Hosts {
     revoked: Vec<(Root, Vec<FileId>)>,
     /// It is not, until it is said.
     drains_late: bool,
+    /// The store tells nobody what came of a transaction.
+    is_in_doubt: bool,
+    loads: u32,
 }
 
 fn file(number: u8) -> FileId {
@@ -66,6 +69,8 @@ impl Hosts {
             deaf: None,
             revoked: Vec::new(),
             drains_late: false,
+            is_in_doubt: false,
+            loads: 0,
         };
         let now = all.now;
         all.hosts.iter_mut().for_each(|host| host.start(now));
@@ -100,9 +105,11 @@ impl Hosts {
             }
             Effect::Renew(lease) => self.hosts[at].kept(now, now, lease, Kept::Renewed),
             Effect::Load => {
+                self.loads += 1;
                 let all = self.store.all();
                 self.hosts[at].loaded(now, Some(all));
             }
+            Effect::Txn(_) if self.is_in_doubt => self.hosts[at].replied(now, None),
             Effect::Txn(txn) => {
                 let (reply, events) = self.store.txn(&txn);
                 self.hosts[at].replied(now, Some(reply));
@@ -336,6 +343,33 @@ fn what_a_silent_host_has_is_waited_for_and_nothing_else() {
     let (first, second) = (1, 2);
     assert!(!is_kept_for_what_a_silent_host_has(first, second));
     assert!(!is_kept_for_what_a_silent_host_has(second, first));
+}
+
+/// A store that refuses each transaction is not asked for everything that it holds again and again.
+#[test]
+fn a_store_that_refuses_is_asked_ever_more_seldom_and_soon_again_once_it_answers() {
+    let mut hosts = Hosts::new(2);
+    hosts.ask(B, 1, &[change(9)]);
+    hosts.end(B, 1);
+    let loads = hosts.loads;
+    hosts.is_in_doubt = true;
+    hosts.ask(A, 2, &[change(1)]);
+    let asked = hosts.loads - loads;
+    assert!((5..15).contains(&asked), "{asked} times within 10 s");
+    assert!(!hosts.admitted[A].contains(&2));
+    hosts.is_in_doubt = false;
+    hosts.settle();
+    hosts.end(A, 2);
+    // A single answer that is lost costs a moment.
+    let loads = hosts.loads;
+    hosts.is_in_doubt = true;
+    let now = hosts.now;
+    hosts.hosts[A].ask(now, AskId(3), vec![change(2)]);
+    hosts.go_on();
+    hosts.is_in_doubt = false;
+    (0..10).for_each(|_| hosts.go_on());
+    assert_eq!(hosts.loads, loads + 1);
+    hosts.end(A, 3);
 }
 
 /// A folder is moved with what lies in it; the host starts anew, and is told what it has written down.

@@ -18,6 +18,8 @@ pub(super) struct Lease {
     /// What the store holds must be read again.
     pub(super) is_load_due: bool,
     is_loading: bool,
+    /// How often that has been so since the store last answered a transaction.
+    pub(super) doubts: u8,
 }
 
 impl Lease {
@@ -92,8 +94,18 @@ impl Host {
 
     /// The store tells of no changes any more.
     pub fn unwatched(&mut self, now: Time) {
-        self.lease.is_load_due = true;
+        self.load_later(now);
         self.step(now);
+    }
+
+    /// What the store holds must be read again. Not at once: a store that refuses a transaction refuses it again, and reading all
+    /// of it is the dearest thing that hosts ask of it.
+    pub(super) fn load_later(&mut self, now: Time) {
+        let lease = &mut self.lease;
+        let pause = self.settings.retry_after.0.saturating_mul(1 << lease.doubts);
+        lease.doubts = (lease.doubts + 1).min(DOUBLINGS_MAX);
+        lease.retry_at = after(now, Span(pause));
+        lease.is_load_due = true;
     }
 
     /// The lease has ended, for all that this host knows.
@@ -249,3 +261,6 @@ impl Host {
 pub(super) fn after(time: Time, span: Span) -> Time {
     Time(time.0.saturating_add(span.0))
 }
+
+/// The longest pause is so many times twice as long as the first one.
+const DOUBLINGS_MAX: u8 = 4;
