@@ -256,8 +256,14 @@ impl Host {
             self.stage,
             Stage::Confirming | Stage::Recovering | Stage::Online | Stage::Leaving
         );
-        if is_known && self.mirror.rev(&Key::Host(self.settings.host)) != self.mirror.epoch() {
-            self.fenced_out();
+        let known = self.mirror.rev(&Key::Host(self.settings.host));
+        if is_known && known != self.mirror.epoch() {
+            // Nobody else removes it: so the store's news may come before its answer, or instead of it.
+            if self.stage == Stage::Leaving && known == Rev::NONE {
+                self.left();
+            } else {
+                self.fenced_out();
+            }
             return;
         }
         self.load_if_due(now);

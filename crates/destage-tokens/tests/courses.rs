@@ -29,6 +29,8 @@ struct Hosts {
     drains_late: bool,
     /// The store tells nobody what came of a transaction.
     is_in_doubt: bool,
+    /// It tells everybody what has changed before it tells whoever has changed it that this is done.
+    tells_early: bool,
     loads: u32,
 }
 
@@ -70,6 +72,7 @@ impl Hosts {
             revoked: Vec::new(),
             drains_late: false,
             is_in_doubt: false,
+            tells_early: false,
             loads: 0,
         };
         let now = all.now;
@@ -111,7 +114,10 @@ impl Hosts {
             }
             Effect::Txn(_) if self.is_in_doubt => self.hosts[at].replied(now, None),
             Effect::Txn(txn) => {
-                let (reply, events) = self.store.txn(&txn);
+                let (reply, mut events) = self.store.txn(&txn);
+                if self.tells_early {
+                    self.spread(&std::mem::take(&mut events));
+                }
                 self.hosts[at].replied(now, Some(reply));
                 self.spread(&events);
             }
@@ -370,6 +376,21 @@ fn a_store_that_refuses_is_asked_ever_more_seldom_and_soon_again_once_it_answers
     (0..10).for_each(|_| hosts.go_on());
     assert_eq!(hosts.loads, loads + 1);
     hosts.end(A, 3);
+}
+
+/// A host that leaves may hear of that before it is told that it has left.
+#[test]
+fn a_host_that_leaves_is_not_shut_out_by_itself() {
+    let mut hosts = Hosts::new(2);
+    hosts.ask(A, 1, &[change(1)]);
+    hosts.end(A, 1);
+    hosts.tells_early = true;
+    let now = hosts.now;
+    hosts.hosts[A].leave(now);
+    hosts.settle();
+    assert_eq!(hosts.hosts[A].stage(), Stage::Left);
+    hosts.ask(B, 2, &[change(1)]);
+    hosts.end(B, 2);
 }
 
 /// A folder is moved with what lies in it; the host starts anew, and is told what it has written down.

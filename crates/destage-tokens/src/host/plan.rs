@@ -324,10 +324,7 @@ impl Host {
                     self.entered(epoch.unwrap_or(known));
                 }
             }
-            Kind::Leave => {
-                self.stage = Stage::Left;
-                self.effects.push_back(Effect::Left);
-            }
+            Kind::Leave => self.left(),
             Kind::Tokens => {}
         }
     }

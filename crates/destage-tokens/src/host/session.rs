@@ -226,6 +226,12 @@ impl Host {
         self.effects.push_back(Effect::Fenced);
     }
 
+    /// It is not known at the store any more, by its own wish.
+    pub(super) fn left(&mut self) {
+        self.stage = Stage::Left;
+        self.effects.push_back(Effect::Left);
+    }
+
     /// It is known at the store, in this epoch.
     pub(super) fn entered(&mut self, epoch: Rev) {
         self.mirror.set_epoch(epoch);
