@@ -112,7 +112,7 @@ impl Fences {
         let path = self.folder.join(&word);
         let done = match &self.by {
             By::Ceph(evictions) => self.evict(host, &path, evictions, etcd),
-            by => by_lock(&path, &word, by),
+            by => self.by_lock(host, &path, by, LOOK_LIMIT),
         };
         match done {
             Ok(how) => {
@@ -144,7 +144,7 @@ impl Fences {
     ) -> Result<String, String> {
         let client = etcd.client_of(host).map_err(|error| error.to_string())?;
         let has_begun = client.as_ref().is_some_and(|client| evictions.has_begun(client));
-        if !has_begun && self.is_free_within(host, path, LOOK_LIMIT) {
+        if !has_begun && matches!(self.look_within(host, path, LOOK_LIMIT), Look::Free) {
             return Ok(FREE.into());
         }
         let Some(client) = client else {
@@ -154,52 +154,91 @@ impl Fences {
         Ok(format!("its client {} of CephFS is evicted", client.id))
     }
 
-    /// Whether a host's lock is free. Not, if the origin has not said so by then.
-    fn is_free_within(&self, host: HostId, path: &Path, limit: Duration) -> bool {
+    /// Whoever cannot be named is shut out by no command: it would succeed with nothing done.
+    fn by_lock(
+        &self,
+        host: HostId,
+        path: &Path,
+        by: &By,
+        limit: Duration,
+    ) -> Result<String, String> {
+        let who = match self.look_within(host, path, limit) {
+            Look::Free => return Ok(FREE.into()),
+            Look::Held(who) => who,
+            Look::Unknown(why) => return Err(why),
+        };
+        let By::Command(command) = by else {
+            return Err(format!(
+                "its process ({who}) still has its lock; end it, or name a --fence-command"
+            ));
+        };
+        let named = who.split_once(' ');
+        let Some((name, process)) = named.filter(|(name, process)| {
+            let is_there = |word: &str| !word.trim().is_empty();
+            is_there(name) && is_there(process)
+        }) else {
+            return Err(format!(
+                "its lock {} is held and does not say by whom, so that the --fence-command is not run: end its process",
+                path.display()
+            ));
+        };
+        match fencing(command, name, process, &wire::host_word(host)).status() {
+            Ok(status) if status.success() => {
+                Ok(format!("the --fence-command has succeeded ({who})"))
+            }
+            Ok(status) => Err(format!("the --fence-command failed ({who}): {status}")),
+            Err(error) => Err(format!("the --fence-command cannot be started: {error}")),
+        }
+    }
+
+    /// What becomes of a look at a host's lock.
+    fn look_within(&self, host: HostId, path: &Path, limit: Duration) -> Look {
+        let silent = |path: &Path| {
+            let (path, seconds) = (path.display(), limit.as_secs());
+            Look::Unknown(format!(
+                "the origin does not say within {seconds} s whether its lock {path} is free"
+            ))
+        };
         if !lock(&self.looking).insert(host) {
-            return false;
+            return silent(path);
         }
         let (said, hears) = bounded(1);
-        let (looking, path) = (self.looking.clone(), path.to_owned());
+        let (looking, its) = (self.looking.clone(), path.to_owned());
         let looks = thread::Builder::new().name("tokens-lock".into()).spawn(move || {
-            let is_free = open(&path).is_some_and(|file| is_free(&file));
+            let found = look(&its);
             lock(&looking).remove(&host);
-            let _ = said.send(is_free);
+            let _ = said.send(found);
         });
         if looks.is_err() {
             lock(&self.looking).remove(&host);
         }
-        hears.recv_timeout(limit).unwrap_or(false)
+        hears.recv_timeout(limit).unwrap_or_else(|_| silent(path))
     }
 }
 
-/// One that is gone altogether was never there, or somebody has removed it: that is no free lock.
-fn open(path: &Path) -> Option<File> {
-    File::options().read(true).write(true).open(path).ok()
+/// A host's lock.
+enum Look {
+    Free,
+    /// By whom, as it says itself.
+    Held(String),
+    /// Nobody knows, and why not.
+    Unknown(String),
 }
 
-fn is_free(file: &File) -> bool {
-    matches!(claim::try_lock(file, FlockOperation::NonBlockingLockExclusive), Ok(true))
-}
-
-fn by_lock(path: &Path, word: &str, by: &By) -> Result<String, String> {
-    let mut who = String::new();
-    if let Some(mut file) = open(path) {
-        if is_free(&file) {
-            return Ok(FREE.into());
-        }
-        who = claim::who(&mut file);
-    }
-    let By::Command(command) = by else {
-        return Err(format!(
-            "its process ({who}) still has its lock; end it, or name a --fence-command"
-        ));
+/// One that is gone altogether was never there, or somebody has removed it: that is no free lock. Others may look at the same
+/// time, and are not to take each other for who has it: that one alone holds it exclusively.
+fn look(path: &Path) -> Look {
+    let unknown = |error: std::io::Error| {
+        Look::Unknown(format!("its lock {} cannot be looked at: {error}", path.display()))
     };
-    let (name, process) = who.split_once(' ').unwrap_or((&who, ""));
-    match fencing(command, name, process, word).status() {
-        Ok(status) if status.success() => Ok(format!("the --fence-command has succeeded ({who})")),
-        Ok(status) => Err(format!("the --fence-command failed ({who}): {status}")),
-        Err(error) => Err(format!("the --fence-command cannot be started: {error}")),
+    let mut file = match File::options().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) => return unknown(error),
+    };
+    match claim::try_lock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(true) => Look::Free,
+        Ok(false) => Look::Held(claim::who(&mut file)),
+        Err(error) => unknown(error),
     }
 }
 
@@ -219,7 +258,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const FREE: &str = "its lock is free";
-/// How long the origin is asked for a lock before its holder is evicted.
+/// How long the origin is asked for a lock.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
 /// How often, and how long apart, a lock is tried that is taken.
 const CLAIM_TRIES: u32 = 40;
@@ -229,6 +268,74 @@ const CLAIM_EVERY: Duration = Duration::from_millis(50);
 mod tests {
     use super::*;
     use std::ffi::OsStr;
+    use std::fs;
+    use tempfile::TempDir;
+
+    const OTHER: HostId = HostId(2);
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A host beside another one, whose lock is at this path; and what a command leaves that is run.
+    fn beside_another() -> (TempDir, Fences, PathBuf, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let fences = Fences::claim(folder.path(), HostId(1), None, None).unwrap();
+        let (path, ran) = (folder.path().join(wire::host_word(OTHER)), folder.path().join("ran"));
+        (folder, fences, path, ran)
+    }
+
+    fn touch(ran: &Path) -> By {
+        By::Command(format!("echo $DESTAGE_FENCE_HOST $DESTAGE_FENCE_PROCESS >'{}'", ran.display()))
+    }
+
+    /// A lock, for as long as it is open.
+    fn locked(path: &Path, how: FlockOperation) -> File {
+        let file = claim::open(path).unwrap();
+        assert!(claim::try_lock(&file, how).unwrap());
+        file
+    }
+
+    #[test]
+    fn those_who_look_at_a_free_lock_at_a_time_do_not_take_each_other_for_its_holder() {
+        let (_folder, fences, path, ran) = beside_another();
+        let looks = locked(&path, FlockOperation::NonBlockingLockShared);
+        fs::write(&path, "b 7").unwrap();
+        assert_eq!(fences.by_lock(OTHER, &path, &touch(&ran), LIMIT), Ok(FREE.into()));
+        assert!(!ran.exists());
+        drop(looks);
+        let holds = locked(&path, FlockOperation::NonBlockingLockExclusive);
+        fences.by_lock(OTHER, &path, &touch(&ran), LIMIT).unwrap();
+        assert_eq!(fs::read_to_string(&ran).unwrap(), "b 7\n");
+        drop(holds);
+    }
+
+    #[test]
+    fn no_command_is_run_without_the_name_of_a_host() {
+        let (_folder, fences, path, ran) = beside_another();
+        let by = touch(&ran);
+        let refused = || fences.by_lock(OTHER, &path, &by, LIMIT).unwrap_err();
+        let why = refused();
+        assert!(why.contains("cannot be looked at"), "{why}");
+        let _holds = locked(&path, FlockOperation::NonBlockingLockExclusive);
+        for nameless in ["", " ", "b", " 7", "b "] {
+            fs::write(&path, nameless).unwrap();
+            let why = refused();
+            assert!(why.contains("does not say by whom"), "{why}");
+        }
+        assert!(!ran.exists());
+    }
+
+    #[test]
+    fn an_origin_that_does_not_say_who_has_a_lock_is_not_waited_for() {
+        let (_folder, fences, path, ran) = beside_another();
+        // What it says is never read to its end.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        let _holds = locked(&path, FlockOperation::NonBlockingLockExclusive);
+        for _ in 0..2 {
+            let limit = Duration::from_millis(100);
+            let why = fences.by_lock(OTHER, &path, &touch(&ran), limit).unwrap_err();
+            assert!(why.contains("does not say within"), "{why}");
+        }
+        assert!(!ran.exists());
+    }
 
     #[test]
     fn the_command_is_told_of_the_host_and_no_password() {
