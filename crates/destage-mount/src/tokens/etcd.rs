@@ -32,7 +32,7 @@ pub(crate) struct Etcd {
     prefix: String,
     /// What others are told of this host whenever it comes.
     client: Option<Client>,
-    /// Which server is asked: another one once it has failed.
+    /// Which server is asked: another one once it has failed, or cannot do what it is asked.
     turn: AtomicUsize,
     agent: ureq::Agent,
     streams: ureq::Agent,
@@ -114,7 +114,7 @@ impl Etcd {
                 return Ok(reply);
             }
             let text = said(reply);
-            let is_old = status == 401 || text.contains("invalid auth token");
+            let is_old = status == 401 || TICKET_IS_OLD.iter().any(|said| text.contains(said));
             if !is_old || is_last || self.address.user.is_none() {
                 return Err(EtcdError(format!("etcd refuses {path}: {text}")));
             }
@@ -132,19 +132,23 @@ impl Etcd {
         if let Some(ticket) = self.ticket() {
             request = request.header("Authorization", ticket);
         }
-        match request.send_json(body) {
-            Ok(response) => Ok((response.status().as_u16(), response.into_body())),
-            Err(error) => {
-                // Whoever comes next asks the next one.
-                let _ = self.turn.compare_exchange(
-                    turn,
-                    turn.wrapping_add(1),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-                Err(EtcdError(format!("etcd at {server} does not answer: {error}")))
-            }
+        let asked = request.send_json(body);
+        // What it refuses by these any other server refuses, too.
+        let is_its_word =
+            |status: ureq::http::StatusCode| matches!(status.as_u16(), 200 | 400 | 401 | 403);
+        if !asked.as_ref().is_ok_and(|response| is_its_word(response.status())) {
+            self.pass_on(turn);
         }
+        match asked {
+            Ok(response) => Ok((response.status().as_u16(), response.into_body())),
+            Err(error) => Err(EtcdError(format!("etcd at {server} does not answer: {error}"))),
+        }
+    }
+
+    /// Whoever comes next asks the next server.
+    fn pass_on(&self, turn: usize) {
+        let next = turn.wrapping_add(1);
+        let _ = self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     fn sign_in(&self) -> Result<()> {
@@ -176,7 +180,13 @@ impl Etcd {
 
     /// Renews a lease.
     pub(crate) fn renew(&self, lease: LeaseId) -> Result<Kept> {
+        let turn = self.turn.load(Ordering::Relaxed);
         let reply = self.call("lease/keepalive", &json!({ "ID": lease.0.to_string() }))?;
+        // Of a server that reaches no leader: that says nothing of the lease.
+        if reply.get("error").is_some() {
+            self.pass_on(turn);
+            return Err(EtcdError(format!("etcd refuses lease/keepalive: {}", reason(&reply))));
+        }
         let lasts = number(&reply["result"]["TTL"]).unwrap_or(0);
         Ok(if lasts > 0 { Kept::Renewed } else { Kept::Gone })
     }
@@ -388,20 +398,24 @@ fn parse(mut body: ureq::Body) -> Result<Json> {
 }
 
 fn said(body: ureq::Body) -> String {
-    match parse(body) {
-        Ok(json) => json["error"]
-            .as_str()
-            .or_else(|| json["message"].as_str())
-            .unwrap_or("no reason given")
-            .to_owned(),
-        Err(error) => error.0,
-    }
+    parse(body).map_or_else(|error| error.0, |json| reason(&json).to_owned())
+}
+
+fn reason(json: &Json) -> &str {
+    // What is a stream has its error in an object.
+    let (error, message) = (&json["error"], &json["message"]);
+    let said = error.as_str().or_else(|| error["message"].as_str()).or_else(|| message.as_str());
+    said.unwrap_or("no reason given")
 }
 
 fn odd(path: &str, reply: &Json) -> EtcdError {
     EtcdError(format!("etcd answers {path} with something else: {reply}"))
 }
 
+/// What etcd says to those who are to sign in once more: a ticket has run out, users or roles have changed since, or the
+/// server knows of none.
+const TICKET_IS_OLD: [&str; 3] =
+    ["invalid auth token", "revision of auth store is old", "user name is empty"];
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Keys that are read at a time.

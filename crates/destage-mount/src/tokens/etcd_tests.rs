@@ -12,25 +12,114 @@ fn at(server: String, limit: Duration) -> Arc<Etcd> {
     Arc::new(Etcd::new(address, "volume", limit).unwrap())
 }
 
-/// Reads a request, and answers it with the beginning of a stream.
-fn begin_stream(connection: &mut TcpStream) -> String {
+/// Reads a request: its head and its body, in small letters.
+fn request(connection: &mut TcpStream) -> (String, String) {
     let mut request = Vec::new();
     let mut byte = [0];
-    let body_of = |request: &[u8]| {
+    let parts_of = |request: &[u8]| {
         let text = String::from_utf8_lossy(request).into_owned();
         let (head, body) = text.split_once("\r\n\r\n")?;
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
-        (body.len() >= length.parse::<usize>().ok()?).then(|| body.to_owned())
+        let is_whole = body.len() >= length.parse::<usize>().ok()?;
+        is_whole.then(|| (head.to_owned(), body.to_owned()))
     };
     loop {
-        if let Some(body) = body_of(&request.to_ascii_lowercase()) {
-            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-            connection.write_all(head.as_bytes()).unwrap();
-            return body;
+        if let Some(parts) = parts_of(&request.to_ascii_lowercase()) {
+            return parts;
         }
         connection.read_exact(&mut byte).unwrap();
         request.push(byte[0]);
     }
+}
+
+/// Reads a request, and answers it with the beginning of a stream.
+fn begin_stream(connection: &mut TcpStream) -> String {
+    let (_, body) = request(connection);
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    connection.write_all(head.as_bytes()).unwrap();
+    body
+}
+
+/// A server that gives these answers, one a request: where it is, and what it was asked, by its path and with which ticket.
+fn stub(answers: Vec<(u16, Json)>) -> (String, thread::JoinHandle<Vec<(String, String)>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let mut asked = Vec::new();
+        for (status, answer) in answers {
+            let mut connection = listener.accept().unwrap().0;
+            let (head, _) = request(&mut connection);
+            let path = head.split(' ').nth(1).unwrap().trim_start_matches("/v3/").to_owned();
+            let ticket = head.lines().find_map(|line| line.strip_prefix("authorization: "));
+            asked.push((path, ticket.unwrap_or("").to_owned()));
+            let (answer, rest) = (answer.to_string(), "Connection: close\r\n\r\n");
+            let length = answer.len();
+            let head = format!("HTTP/1.1 {status} Said\r\nContent-Length: {length}\r\n{rest}");
+            write!(connection, "{head}{answer}").unwrap();
+        }
+        asked
+    });
+    (place, server)
+}
+
+fn refusal(text: &str) -> Json {
+    json!({ "error": text, "code": 3, "message": text })
+}
+
+#[test]
+fn who_is_told_that_the_ticket_is_old_signs_in_once_more() {
+    for old in TICKET_IS_OLD {
+        let revision = json!({ "header": { "revision": "8" } });
+        let (place, server) = stub(vec![
+            (200, json!({ "token": "one" })),
+            (400, refusal(&format!("etcdserver: {old}"))),
+            (200, json!({ "token": "two" })),
+            (200, revision),
+        ]);
+        let user = Some(("me".into(), "secret".into()));
+        let address = EtcdAddress { servers: vec![place], user, tls: None };
+        let etcd = Etcd::new(address, "volume", Duration::from_secs(5)).unwrap();
+        assert_eq!(etcd.revision().unwrap(), Rev(8), "{old}");
+        let tickets = server.join().unwrap().into_iter().filter(|(path, _)| path == "kv/range");
+        assert_eq!(tickets.map(|(_, ticket)| ticket).collect::<Vec<_>>(), ["one", "two"], "{old}");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_is_not_asked_again() {
+    let lost = json!({ "error": { "http_code": 503, "message": "etcdserver: no leader" } });
+    let alone = |limit| (503, refusal(limit));
+    let (first, firsts) =
+        stub(vec![alone("etcdserver: no leader"), (200, lost.clone()), (503, lost)]);
+    let kept = json!({ "result": { "ID": "5", "TTL": "9" } });
+    let revision = json!({ "header": { "revision": "8" } });
+    let denied = (403, refusal("etcdserver: permission denied"));
+    let (second, seconds) = stub(vec![
+        (200, revision.clone()),
+        denied,
+        (500, refusal("not a primary lessor")),
+        (200, kept.clone()),
+        alone("etcdserver: request timed out"),
+        (200, kept),
+    ]);
+    let address = EtcdAddress { servers: vec![first, second], user: None, tls: None };
+    let etcd = Etcd::new(address, "volume", Duration::from_secs(5)).unwrap();
+    let error = etcd.revision().unwrap_err();
+    assert!(error.0.contains("no leader"), "{error}");
+    assert_eq!(etcd.revision().unwrap(), Rev(8));
+    // The other one would say the same.
+    let error = etcd.revision().unwrap_err();
+    assert!(error.0.contains("permission denied"), "{error}");
+    etcd.renew(LeaseId(5)).unwrap_err();
+    // That a server has no leader says nothing of the lease.
+    let error = etcd.renew(LeaseId(5)).unwrap_err();
+    assert!(error.0.contains("no leader"), "{error}");
+    assert_eq!(etcd.renew(LeaseId(5)).unwrap(), Kept::Renewed);
+    etcd.renew(LeaseId(5)).unwrap_err();
+    let error = etcd.renew(LeaseId(5)).unwrap_err();
+    assert!(error.0.contains("no leader"), "{error}");
+    assert_eq!(etcd.renew(LeaseId(5)).unwrap(), Kept::Renewed);
+    assert_eq!((firsts.join().unwrap().len(), seconds.join().unwrap().len()), (3, 6));
 }
 
 /// A connection may die without a word: whoever hears nothing on it asks anew, from where it ended.
