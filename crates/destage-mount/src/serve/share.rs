@@ -46,12 +46,22 @@ pub(super) fn start(
     origin.guard(move || guard.upgrade().is_some_and(|tokens| tokens.may_change()));
     let began = Instant::now();
     while tokens.stage() != Stage::Recovering {
+        refuse_if_shut_out(&tokens)?;
         if began.elapsed() > start_limit(settings) {
             return Err(no_tokens(settings));
         }
         thread::sleep(LOOK_EVERY);
     }
     Ok(tokens)
+}
+
+/// Of what it knows to be its own nothing holds any more.
+fn refuse_if_shut_out(tokens: &Tokens) -> Result<(), ServeError> {
+    if tokens.is_fenced() {
+        let message = "other hosts have shut this one out while it started: start it again";
+        return Err(ServeError::new(exit::FENCED, message.to_owned()));
+    }
+    Ok(())
 }
 
 /// How long a start waits for etcd, at first and while it keeps conflicts.
@@ -139,6 +149,8 @@ pub(super) fn take_up(
 ) -> Result<(), ServeError> {
     let shared = live.share(tokens.clone(), settings.no_revocation);
     shared.map_err(|error| ServeError::internal(&error))?;
+    // Whoever is told of it from now on was not there to be told before.
+    refuse_if_shut_out(&tokens)?;
     let (lost, upto) =
         live.with(|front, _| (front.tree.lost.len(), front.covered(&Root::Volume, &[]).1));
     if lost > 0 {
@@ -167,11 +179,7 @@ pub(super) fn take_up(
             if is_done {
                 break;
             }
-            if tokens.is_fenced() {
-                let message =
-                    "other hosts have shut this one out while it kept conflicts: start it again";
-                return Err(ServeError::new(exit::FENCED, message.to_owned()));
-            }
+            refuse_if_shut_out(&tokens)?;
             if let Some(reason) = stopped {
                 let message = format!(
                     "stopped ({reason:?}) while conflicts were kept: what was acknowledged is in the journal"
