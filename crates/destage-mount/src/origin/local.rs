@@ -10,6 +10,7 @@ use rustix::fs::{
     Timespec, Timestamps, Uid, XattrFlags,
 };
 use std::ffi::CString;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +54,21 @@ impl LocalOrigin {
             files,
             may_change: OnceLock::new(),
         })
+    }
+
+    /// The handle of what a path leads to.
+    ///
+    /// # Errors
+    /// There is none, or its file system has no handles.
+    pub(crate) fn handle_of(path: &Path) -> io::Result<Arc<[u8]>> {
+        let fd = sys::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        handles::of(fd.as_fd(), c"")
+    }
+
+    /// The same, as if a program served it.
+    #[cfg(test)]
+    pub(crate) fn served_by_a_program(self) -> Self {
+        Self { syncs_all: false, ..self }
     }
 
     /// From now on nothing is changed but when this says so, asked before each change.

@@ -1,5 +1,7 @@
 //! The start of a mount that shares its origin with other hosts: what of an earlier run is still its own.
 
+mod handles;
+
 use super::ServeError;
 use super::live::Live;
 use crate::ask::Ino;
@@ -37,6 +39,7 @@ pub(super) fn start(
         return Err(ServeError::new(exit::USAGE, message));
     }
     let volume = volume(own).map_err(place)?;
+    handles::check(origin, own).map_err(place)??;
     let hosts = own.join("hosts");
     fs::create_dir_all(&hosts).map_err(place)?;
     let client = Client::of(own);
@@ -81,17 +84,21 @@ fn no_tokens(settings: &TokenSettings) -> ServeError {
 
 /// What all hosts call this origin: whoever comes first says it.
 fn volume(own: &Path) -> io::Result<String> {
-    let path = own.join("volume");
+    said_first(own, VOLUME, &Uuid::new_v4().to_string())
+}
+
+/// What a file says at the origin: this, unless somebody has said something before.
+fn said_first(own: &Path, name: &str, said: &str) -> io::Result<String> {
+    let path = own.join(name);
     loop {
         match fs::read_to_string(&path) {
-            Ok(name) => return Ok(name.trim().to_owned()),
+            Ok(said) => return Ok(said.trim().to_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let name = Uuid::new_v4().to_string();
-        let made = own.join(format!("volume.{name}"));
+        let made = own.join(format!("{name}.{}", Uuid::new_v4()));
         let mut file = File::create(&made)?;
-        writeln!(file, "{name}")?;
+        writeln!(file, "{said}")?;
         file.sync_all()?;
         // A further name never replaces one that is there.
         let linked = fs::hard_link(&made, &path);
@@ -194,6 +201,8 @@ pub(super) fn take_up(
     Ok(())
 }
 
+/// Where it is said what the hosts call the origin.
+const VOLUME: &str = "volume";
 const START_LIMIT_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
