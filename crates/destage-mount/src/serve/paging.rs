@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The requests: see the module.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub(super) trait Engine {
     fn may_change(&self) -> bool;
     /// Without waiting for a token.
     fn begin(&self, pending: Pending);
+    /// Whether somebody asks for the file's attributes.
+    fn is_asked(&self) -> bool;
     /// Whether some may never be answered.
     fn is_over(&self) -> bool;
 }
@@ -33,12 +35,15 @@ impl Paging {
         self.all().entry(ino).or_default().push(slot);
     }
 
-    /// Forgets those that have begun.
-    pub(super) fn tidy(&self) {
-        self.all().retain(|_, slots| {
+    /// Forgets those of a file that have begun.
+    pub(super) fn tidy(&self, ino: Ino) {
+        let mut all = self.all();
+        if let Some(slots) = all.get_mut(&ino) {
             slots.retain(|slot| lock(slot).is_some());
-            !slots.is_empty()
-        });
+            if slots.is_empty() {
+                all.remove(&ino);
+            }
+        }
     }
 
     pub(super) fn clear(&self) {
@@ -50,7 +55,7 @@ impl Paging {
     /// `forget` waits for requests of the kernel's own for these pages. Those wait for the token that is being given up: so they
     /// are answered here, while it is still held; and since they bring pages in again, all of it is done once more. Of a page
     /// whose copy is on its way the kernel waits for nothing: that one is waited for here, or it would be written once others
-    /// have had the file.
+    /// have had the file. Questions for the file's attributes are answered before the kernel is told: see [`super::sizes`].
     pub(super) fn take_back(
         &self,
         ino: Ino,
@@ -59,6 +64,7 @@ impl Paging {
     ) {
         let mut writes = Vec::new();
         loop {
+            self.answer_questions(ino, engine, &mut writes);
             let (done, is_done) = bounded(1);
             let forget = forget.clone();
             let told = thread::Builder::new().name("invalidate".into()).spawn(move || {
@@ -73,7 +79,9 @@ impl Paging {
             while is_done.recv_timeout(WAIT_FOR_KERNEL).is_err() {
                 let may_change = engine.may_change();
                 // A truncation holds pages back only of a file that may be changed here: else none waits for it.
-                let goes = |ask: &Ask| may_change || !matches!(ask, Ask::SetAttr { .. });
+                let goes = |ask: &Ask| {
+                    !is_question(ask) && (may_change || !matches!(ask, Ask::SetAttr { .. }))
+                };
                 has_answered |= self.begin(ino, goes, engine, &mut writes);
             }
             if !has_answered {
@@ -92,6 +100,23 @@ impl Paging {
             }
             // It may be back among those that wait, if it had to find something out.
             let _ = write.recv_timeout(WAIT_FOR_KERNEL);
+        }
+    }
+
+    /// Answers who asks for a file's attributes, by the token that is being given up. Who asks all the time does not keep it.
+    fn answer_questions(
+        &self,
+        ino: Ino,
+        engine: &impl Engine,
+        writes: &mut Vec<Receiver<Infallible>>,
+    ) {
+        let until = Instant::now() + WAIT_FOR_QUESTIONS;
+        loop {
+            self.begin(ino, is_question, engine, writes);
+            if !engine.is_asked() || engine.is_over() || Instant::now() >= until {
+                return;
+            }
+            thread::sleep(WAIT_FOR_ANSWER);
         }
     }
 
@@ -137,6 +162,10 @@ impl Paging {
     }
 }
 
+fn is_question(ask: &Ask) -> bool {
+    matches!(ask, Ask::GetAttr { .. })
+}
+
 /// Answers, and is gone then.
 struct Heard {
     answer: Box<dyn Answer>,
@@ -156,6 +185,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How long the kernel is waited for before its own requests are answered.
 const WAIT_FOR_KERNEL: Duration = Duration::from_millis(5);
+/// How long the questions of a file are waited for, and how often it is looked whether there are any.
+const WAIT_FOR_QUESTIONS: Duration = Duration::from_millis(100);
+const WAIT_FOR_ANSWER: Duration = Duration::from_micros(500);
 
 #[cfg(test)]
 mod tests {
@@ -176,6 +208,7 @@ mod tests {
     struct Late {
         begun: Sender<Pending>,
         may_change: bool,
+        asked: Option<Receiver<()>>,
     }
 
     impl Late {
@@ -187,7 +220,7 @@ mod tests {
                     pending.answer.give(Ok(Answered::Done));
                 }
             });
-            Self { begun, may_change }
+            Self { begun, may_change, asked: None }
         }
     }
 
@@ -198,6 +231,10 @@ mod tests {
 
         fn begin(&self, pending: Pending) {
             self.begun.send(pending).unwrap();
+        }
+
+        fn is_asked(&self) -> bool {
+            self.asked.as_ref().is_some_and(Receiver::is_empty)
         }
 
         fn is_over(&self) -> bool {
@@ -239,6 +276,28 @@ mod tests {
         // It has pages again after each answer: so it is told until there was none.
         paging.take_back(1, move || while heard.is_empty() {}, &Late::new(true));
         assert!(written.try_recv().is_ok() && read.try_recv().is_ok());
+    }
+
+    #[test]
+    fn who_asks_for_attributes_is_answered_before_the_kernel_is_told_to_forget() {
+        let paging = Paging::default();
+        let asked = waits(&paging, 1, Ask::GetAttr { ino: 1 });
+        let other = waits(&paging, 2, Ask::GetAttr { ino: 2 });
+        // What is read alone is asked for as well.
+        let engine = Late { asked: Some(asked.clone()), ..Late::new(false) };
+        let (told, order) = unbounded();
+        paging.take_back(1, move || told.send(asked.is_empty()).unwrap(), &engine);
+        assert_eq!(order.iter().collect::<Vec<_>>(), [false]);
+        assert!(other.try_recv().is_err());
+    }
+
+    #[test]
+    fn who_is_not_answered_does_not_keep_a_file() {
+        let (_answer, asked) = unbounded();
+        let engine = Late { asked: Some(asked), ..Late::new(false) };
+        let (told, is_told) = unbounded();
+        Paging::default().take_back(1, move || told.send(()).unwrap(), &engine);
+        is_told.recv().unwrap();
     }
 
     #[test]

@@ -146,6 +146,8 @@ impl Shared {
             Ask::Read { ino, mapped: true, .. } | Ask::Write { ino, mapped: true, .. } => Some(ino),
             // The kernel writes no page of the file back meanwhile.
             Ask::SetAttr { ino, set } if set.size.is_some() => Some(ino),
+            // What it is told is lost if it is told to forget the file meanwhile.
+            Ask::GetAttr { ino } => Some(ino),
             _ => None,
         };
         let slot: Slot = Arc::new(Mutex::new(Some(pending)));
@@ -157,8 +159,8 @@ impl Shared {
             let Some(live) = me.upgrade() else { return };
             let pending = lock(&slot).take();
             let shared = live.shared();
-            if let Some(shared) = shared.filter(|_| paged.is_some()) {
-                shared.paging.tidy();
+            if let (Some(shared), Some(ino)) = (shared, paged) {
+                shared.paging.tidy(ino);
             }
             match pending {
                 Some(pending) => {
@@ -269,6 +271,10 @@ impl paging::Engine for GivingUp<'_> {
 
     fn begin(&self, pending: Pending) {
         self.live.begin(pending);
+    }
+
+    fn is_asked(&self) -> bool {
+        self.shared.sizes.are_asked(self.ino)
     }
 
     fn is_over(&self) -> bool {
