@@ -5,6 +5,7 @@
 //! reads no clock; the journal's disk may be a simulated one.
 
 mod batches;
+mod giving;
 mod measured;
 pub(crate) mod requests;
 mod units;
@@ -35,6 +36,7 @@ use destage_record::RecordedCore;
 use destage_runtime::commit::{CommitDone, CommitWork, JournalCommit};
 use destage_runtime::mode_log::ModeLog;
 use destage_tokens::{FileId, Root};
+pub(crate) use giving::Kept;
 use hashbrown::HashMap;
 use measured::{Counted, Measured};
 use requests::Requests;
@@ -293,31 +295,6 @@ impl Front {
     /// Everything up to there is at the origin, and the journal says so durably: it does not come again, whatever crashes.
     pub(crate) fn checkpointed(&self) -> Lsn {
         self.checkpointed
-    }
-
-    /// Files that others may change from now on: nothing is known of them any more, and those that are open stay readable. What
-    /// another token covers is not given up: requests under that one may have changed it again. False, and nothing is done, if
-    /// something else has changed that has to be waited for.
-    pub(crate) fn give_up(&mut self, root: &Root, covered: &[FileId]) -> bool {
-        let (mut inos, _) = self.tree.covered(root, covered);
-        if let Some(covers) = &self.covers {
-            // Nobody gets a token and changes something by it in between: that takes this engine.
-            inos.retain(|&ino| {
-                self.tree.node(ino).is_some_and(|node| !covers.stays(&node.key.handle, root))
-            });
-        }
-        if inos.iter().any(|&ino| self.tree.is_unsent(ino)) {
-            return false;
-        }
-        self.tree.forget_clean(&inos);
-        for ino in inos {
-            let Some(node) = self.tree.node_mut(ino) else { continue };
-            if node.opens > 0 && !node.is_pinned && node.dead.is_none() {
-                // What is gone already cannot be kept.
-                node.is_pinned = self.origin.pin(&node.key).is_ok();
-            }
-        }
-        true
     }
 
     /// Files that programs have open, with whether they have them for reading alone: their pages stay in the kernel as long as

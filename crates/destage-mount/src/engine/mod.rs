@@ -29,7 +29,7 @@ pub(crate) use carry::Carried;
 pub(crate) use carry::{AtWork, OwnFolders, carry_out};
 pub(crate) use covers::Covers;
 pub(crate) use extents::Fragment;
-pub(crate) use front::{Front, FrontSettings, Out, Pending, Submitted, Ticket};
+pub(crate) use front::{Front, FrontSettings, Kept, Out, Pending, Submitted, Ticket};
 pub(crate) use homes::Homes;
 pub(crate) use needs::{Hints, Need, Stage, Staged, staged_name};
 pub(crate) use plan::Plan;

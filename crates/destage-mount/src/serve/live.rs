@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::{Event, Outbox};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Locking, Serve};
 use crate::engine::{
-    AtWork, Fragment, Front, Hints, Need, Out, OwnFolders, Pending, Plan, Submitted, carry_out,
+    AtWork, Fragment, Front, Hints, Kept, Need, Out, OwnFolders, Pending, Plan, Submitted, carry_out,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};
@@ -266,6 +266,11 @@ impl Live {
 
     fn read(&self, answer: Box<dyn Answer>, key: &Key, fragments: &[Fragment], limit: u64) {
         answer.give(gather(&*self.origin, key, fragments, limit).map(Answered::Data));
+    }
+
+    /// Has the origin keep files open that others may delete from now on.
+    pub(super) fn keep_open(&self, files: Vec<Key>) -> Kept {
+        Kept::pin(files, |file| self.origin.pin(file).is_ok())
     }
 
     /// Asks the origin how much room it has.

@@ -309,7 +309,10 @@ impl Holder for Live {
             if !shared.wait_for_origin(self, upto) {
                 return false;
             }
-            if self.with(|front, _| front.give_up(root, covered)) {
+            let open = self.with(|front, _| front.to_be_kept(root, covered));
+            // An origin that hangs here keeps nobody waiting but who wants the token.
+            let kept = self.keep_open(open);
+            if self.with(|front, _| front.give_up(root, covered, kept)) {
                 return true;
             }
             thread::sleep(LOOK_EVERY);

@@ -3,9 +3,9 @@
 use super::lost::{NEVER, comes_back, contents, filled, key, make, rename, write};
 use super::origin::Death;
 use super::world::World;
-use crate::ask::{Ask, Make};
+use crate::ask::{Answered, Ask, Make};
 use crate::engine::front::FrontControls;
-use crate::engine::{Covers, Homes, Record};
+use crate::engine::{Covers, Front, Homes, Kept, Record};
 use crate::origin::{Key, Origin};
 use destage_tokens::{FileId, Root};
 use std::collections::{BTreeSet, HashMap};
@@ -249,8 +249,10 @@ fn what_has_a_token_of_its_own_is_not_given_up_with_its_folder() {
     let covered = [moving.inner, first, second].map(|ino| moving.handle(ino));
     let root = Root::File(moving.handle(moving.from));
     moving.covers.own.lock().unwrap().insert(covered[2].clone());
-    let give_up =
-        |moving: &mut Moving| moving.world.front.as_mut().unwrap().give_up(&root, &covered);
+    let give_up = |moving: &mut Moving| {
+        let front = moving.world.front.as_mut().unwrap();
+        front.give_up(&root, &covered, Kept::default())
+    };
     write(&mut moving.world, second, b"mine-1.");
     assert!(give_up(&mut moving));
     assert!(moving.world.front.as_ref().unwrap().tree.is_unsent(second));
@@ -262,4 +264,46 @@ fn what_has_a_token_of_its_own_is_not_given_up_with_its_folder() {
     assert!(give_up(&mut moving));
     let found = contents(&moving.world, "/from/inner");
     assert_eq!([&found["first"][..], &found["second"]], [b"mine-2.", b"mine-1."]);
+}
+
+/// What programs have open stays readable once others may delete it. The origin is asked for that beside the engine, which may have
+/// changed by then.
+#[test]
+fn what_is_open_is_kept_before_it_is_given_up() {
+    let mut moving = Moving::new(1, false);
+    let [ino, closed] = moving.files;
+    let covered = [ino, closed].map(|ino| moving.handle(ino));
+    let root = Root::File(moving.handle(moving.inner));
+    let open = |moving: &mut Moving| {
+        match moving.world.sure(Ask::Open { ino, flags: libc::O_RDONLY }) {
+            Answered::Opened(opened) => opened.handle,
+            other => panic!("{other:?}"),
+        }
+    };
+    fn front(moving: &mut Moving) -> &mut Front {
+        moving.world.front.as_mut().unwrap()
+    }
+    let kept = |moving: &mut Moving| {
+        let files = front(moving).to_be_kept(&root, &covered);
+        let origin = &moving.world.origin;
+        Kept::pin(files, |file| origin.pin(file).is_ok())
+    };
+    let none = kept(&mut moving);
+    let handle = open(&mut moving);
+    assert!(!front(&mut moving).give_up(&root, &covered, none), "it was opened meanwhile");
+    let one = kept(&mut moving);
+    moving.world.sure(Ask::Release { ino, handle });
+    assert!(moving.world.origin.is_pinned(ino));
+    assert!(front(&mut moving).give_up(&root, &covered, one));
+    assert!(!moving.world.origin.is_pinned(ino), "it was closed meanwhile");
+
+    let handle = open(&mut moving);
+    let one = kept(&mut moving);
+    assert!(front(&mut moving).give_up(&root, &covered, one));
+    assert!(moving.world.origin.is_pinned(ino) && !moving.world.origin.is_pinned(closed));
+    let again = kept(&mut moving);
+    assert!(front(&mut moving).give_up(&root, &covered, again));
+    assert!(moving.world.origin.is_pinned(ino), "it is kept already");
+    moving.world.sure(Ask::Release { ino, handle });
+    assert!(!moving.world.origin.is_pinned(ino));
 }

@@ -209,6 +209,10 @@ impl SimOrigin {
     }
 
     /// Numbers of files that are gone since this was asked.
+    pub(super) fn is_pinned(&self, ino: u64) -> bool {
+        self.state().pins.contains_key(&ino)
+    }
+
     pub(super) fn take_freed(&self) -> Vec<u64> {
         std::mem::take(&mut self.state().freed)
     }
