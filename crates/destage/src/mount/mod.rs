@@ -34,11 +34,11 @@ enum MountCommand {
     Drain(MountWaitArgs),
     /// Show or change the policy.
     Policy(MountPolicyArgs),
-    /// Stop destaging until 'resume'; the staleness bound stays in force.
+    /// Stop destaging until 'resume'; the staleness bound stays in force. Other hosts wait for what is changed here.
     Pause(Mounted),
     /// Destage again; also ends the back-off after a failure.
     Resume(Mounted),
-    /// Let no change begin until 'thaw'.
+    /// Let no change begin until 'thaw'. Other hosts wait for the files of changes that wait here.
     Freeze(Mounted),
     /// Let changes begin again.
     Thaw(Mounted),
