@@ -4,17 +4,20 @@
 //! anew, since the origin tells owners apart by that. It lets go once this process has ended, or the session that carries this
 //! host's data: so nobody can have a lock of a host that may still write.
 //!
-//! One thread does all of it, and tries again for those who wait. None of the kernel's threads waits. The kernel's word that
-//! a signal has come to who waits does not reach this front end, so it looks at what is pending for that thread.
+//! One thread does all of it but opening files, and tries again for those who wait. None of the kernel's threads waits. The
+//! kernel's word that a signal has come to who waits does not reach this front end, so it looks at what is pending for that
+//! thread.
 
+mod opening;
 mod ranges;
 
 use super::live::Live;
 use crate::ask::{Answer, Answered, Errno, Ino, Lock, Locking};
 use crate::origin::Origin;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, at, never, select, unbounded};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use opening::{Opened, Opening};
 use ranges::Ranges;
 use std::fs;
 use std::io;
@@ -80,15 +83,16 @@ impl Locks {
     /// # Errors
     /// The system has none.
     pub(super) fn start(live: Weak<Live>, origin: Arc<dyn Origin>) -> io::Result<Self> {
-        Self::start_at(Box::new(AtOrigin { live, origin }))
+        Self::start_at(Arc::new(AtOrigin { live, origin }))
     }
 
-    fn start_at(files: Box<dyn Files>) -> io::Result<Self> {
+    fn start_at(files: Arc<dyn Files>) -> io::Result<Self> {
         let (work, works) = unbounded();
         let owners = Arc::<Owners>::default();
-        let keeper =
-            Keeper { files, owners: owners.clone(), held: HashMap::new(), waiting: vec![] };
-        thread::Builder::new().name("locks".into()).spawn(move || keeper.run(&works))?;
+        let (opening, opened) = Opening::new();
+        let (held, waiting) = (HashMap::new(), Vec::new());
+        let keeper = Keeper { files, owners: owners.clone(), held, waiting, opening };
+        thread::Builder::new().name("locks".into()).spawn(move || keeper.run(&works, &opened))?;
         Ok(Self { work, owners })
     }
 
@@ -112,7 +116,7 @@ impl Locks {
 }
 
 /// Where the files are.
-trait Files: Send {
+trait Files: Send + Sync {
     fn serving(&self) -> Serving;
 
     /// Opens one anew.
@@ -153,10 +157,11 @@ impl Files for AtOrigin {
 
 /// The thread's own.
 struct Keeper {
-    files: Box<dyn Files>,
+    files: Arc<dyn Files>,
     owners: Arc<Owners>,
     held: HashMap<Owner, Held>,
     waiting: Vec<Work>,
+    opening: Opening,
 }
 
 /// The file of an owner at the origin, and what is locked by it.
@@ -174,32 +179,28 @@ enum Serving {
 }
 
 impl Keeper {
-    fn run(mut self, works: &Receiver<Work>) {
+    fn run(mut self, works: &Receiver<Work>, opened: &Receiver<Opened>) {
         let mut look_at = Instant::now();
         loop {
-            let next = if self.waiting.is_empty() {
-                works.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                works.recv_deadline(look_at)
+            let look = if self.waiting.is_empty() { never() } else { at(look_at) };
+            let frees = select! {
+                recv(works) -> work => match work {
+                    Ok(work) => self.begin(work),
+                    Err(_) => return,
+                },
+                recv(opened) -> opened => opened.is_ok_and(|opened| self.go_on(opened)),
+                recv(look) -> _ => true,
             };
-            match next {
-                Ok(work) => {
-                    let frees = self.begin(work);
-                    if !frees && Instant::now() < look_at {
-                        continue;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            if frees || Instant::now() >= look_at {
+                self.try_again();
+                look_at = Instant::now() + LOOK_EVERY;
             }
-            self.try_again();
-            look_at = Instant::now() + LOOK_EVERY;
         }
     }
 
     /// True if others may have what they wait for.
     fn begin(&mut self, work: Work) -> bool {
-        let Work { owner, locking, answer } = work;
+        let Some(Work { owner, locking, answer }) = self.opening.park(work) else { return false };
         let (frees, answered) = match locking {
             Locking::End => {
                 self.end(owner);
@@ -210,9 +211,7 @@ impl Keeper {
                 (true, self.give_up(owner, lock))
             }
             _ => {
-                if let Some(work) = self.attempt(Work { owner, locking, answer }) {
-                    self.waiting.push(work);
-                }
+                self.attempt(Work { owner, locking, answer }, None);
                 return false;
             }
         };
@@ -265,63 +264,89 @@ impl Keeper {
         }
     }
 
+    /// A file was opened, or was not. True if others may have what they wait for.
+    fn go_on(&mut self, (ino, file): Opened) -> bool {
+        let mut parked = self.opening.ended(ino);
+        if let Some(first) = parked.pop_front() {
+            self.attempt(first, Some(file));
+        }
+        let frees: Vec<bool> = parked.into_iter().map(|work| self.begin(work)).collect();
+        frees.contains(&true)
+    }
+
     fn try_again(&mut self) {
         for work in std::mem::take(&mut self.waiting) {
-            if let Some(work) = self.attempt(work) {
+            if self.opening.has(work.owner.0) && !self.held.contains_key(&work.owner) {
                 self.waiting.push(work);
+            } else {
+                self.attempt(work, None);
             }
         }
     }
 
-    /// Answers, unless it has to wait.
-    fn attempt(&mut self, work: Work) -> Option<Work> {
+    /// Answers, unless it has to wait. `file` is the owner's, if it was opened for this.
+    fn attempt(&mut self, work: Work, file: Option<Result<OwnedFd, Errno>>) {
         let answered = match self.files.serving() {
             Serving::Never => Err(Errno::IO),
             Serving::Later => match work.locking {
                 Locking::Set(_, Some(thread), _) if has_signal(thread) => Err(Errno::INTR),
-                _ => return Some(work),
+                _ => return self.waiting.push(work),
             },
-            Serving::Yes => match (work.locking, self.carry_out(work.owner, work.locking)) {
-                (Locking::Set(_, Some(thread), _), Err(Errno::AGAIN)) => {
-                    if !has_signal(thread) {
-                        return Some(work);
+            Serving::Yes => {
+                let Some(answered) = self.carry_out(work.owner, work.locking, file) else {
+                    return self.opening.open(&self.files, work);
+                };
+                match (work.locking, answered) {
+                    (Locking::Set(_, Some(thread), _), Err(Errno::AGAIN)) => {
+                        if !has_signal(thread) {
+                            return self.waiting.push(work);
+                        }
+                        Err(Errno::INTR)
                     }
-                    Err(Errno::INTR)
+                    (_, answered) => answered,
                 }
-                (_, answered) => answered,
-            },
+            }
         };
         if let Locking::Set(..) = work.locking {
             self.owners.take_back(work.owner);
         }
         work.answer.give(answered);
-        None
     }
 
-    fn carry_out(&mut self, owner: Owner, locking: Locking) -> Result<Answered, Errno> {
-        match locking {
+    /// `None` if the file has to be opened first.
+    fn carry_out(
+        &mut self,
+        owner: Owner,
+        locking: Locking,
+        file: Option<Result<OwnedFd, Errno>>,
+    ) -> Option<Result<Answered, Errno>> {
+        Some(match locking {
             Locking::Set(lock, _, open) => {
                 let held = match self.held.entry(owner) {
                     Entry::Occupied(held) => held.into_mut(),
                     Entry::Vacant(place) => {
-                        let file = self.files.open(owner.0)?;
+                        let file = match file? {
+                            Ok(file) => file,
+                            Err(error) => return Some(Err(error)),
+                        };
                         self.owners.count(owner);
                         place.insert(Held { file, ranges: Ranges::default() })
                     }
                 };
-                self.files.set(&held.file, lock)?;
-                held.ranges.take(lock.start, lock.end.min(END), open);
-                Ok(Answered::Done)
+                self.files.set(&held.file, lock).map(|()| {
+                    held.ranges.take(lock.start, lock.end.min(END), open);
+                    Answered::Done
+                })
             }
             Locking::Test(lock) => {
                 let found = match self.held.get(&owner) {
-                    Some(held) => test(&held.file, lock)?,
-                    None => test(&self.files.open(owner.0)?, lock)?,
+                    Some(held) => test(&held.file, lock),
+                    None => file?.and_then(|file| test(&file, lock)),
                 };
-                Ok(Answered::Locked(found))
+                found.map(Answered::Locked)
             }
             Locking::End | Locking::Closed(_) => Ok(Answered::Done),
-        }
+        })
     }
 }
 
@@ -467,7 +492,7 @@ mod tests {
             let other = claim::open(&path).unwrap().into();
             let (gives_up, began) = bounded(0);
             let (go_on, goes_on) = bounded(0);
-            let locks = Locks::start_at(Box::new(Slow { path, gives_up, goes_on })).unwrap();
+            let locks = Locks::start_at(Arc::new(Slow { path, gives_up, goes_on })).unwrap();
             Self { locks, other, slow: Some((began, go_on)), _folder: folder }
         }
 
