@@ -6,7 +6,8 @@ use super::shared::Shared;
 use super::{Event, Outbox};
 use crate::ask::{Answer, Answered, Ask, Caller, Errno, Ino, Locking, Serve};
 use crate::engine::{
-    AtWork, Fragment, Front, Hints, Kept, Need, Out, OwnFolders, Pending, Plan, Submitted, carry_out,
+    AtWork, Fragment, Front, Hints, Kept, Need, Out, OwnFolders, Pending, Plan, Submitted,
+    carry_out,
 };
 use crate::origin::pool::Pool;
 use crate::origin::{Key, Origin};

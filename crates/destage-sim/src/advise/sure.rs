@@ -226,10 +226,14 @@ fn of_judged(judged: &Judged, what: Predicted) -> f64 {
 
 impl Trust {
     /// How sure the figures of what is advised are, as far as the recording tells. Of what is in force already they are those that
-    /// were recorded: no model knows better.
+    /// were recorded: no model knows better. A shorter D changes nothing as long as the origin was never that far behind.
     pub fn of(&self, tuned: &Tuned) -> Vec<Sure> {
+        let behind = self.0.iter().find(|(what, ..)| *what == Predicted::Behind);
+        let bound = tuned.best.report.settings.flash.staleness.span().as_secs_f64();
+        let is_within = behind.is_some_and(|&(_, recorded, _)| recorded <= bound);
+        let is_as_recorded = tuned.is_kept && is_within;
         let sure = |&(what, recorded, modelled): &(Predicted, f64, f64)| {
-            if tuned.is_kept {
+            if is_as_recorded {
                 let (low, high) = (recorded.min(modelled), recorded.max(modelled));
                 return Sure { what, recorded, modelled, predicted: recorded, low, high };
             }

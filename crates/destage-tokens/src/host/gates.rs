@@ -139,8 +139,8 @@ impl Host {
             let Some(register) = self.mirror.register(root) else { continue };
             let Some(want) = register.want(self.settings.host) else { continue };
             let blockers = register.holders.iter();
-            let blockers = blockers
-                .filter(|entry| entry.mode.excludes(want.mode) && self.is_of_silent(entry));
+            let blockers =
+                blockers.filter(|entry| entry.mode.excludes(want.mode) && self.is_of_silent(entry));
             silent.extend(blockers.map(|entry| entry.host));
         }
         silent

@@ -274,12 +274,11 @@ fn what_is_open_is_kept_before_it_is_given_up() {
     let [ino, closed] = moving.files;
     let covered = [ino, closed].map(|ino| moving.handle(ino));
     let root = Root::File(moving.handle(moving.inner));
-    let open = |moving: &mut Moving| {
-        match moving.world.sure(Ask::Open { ino, flags: libc::O_RDONLY }) {
+    let open =
+        |moving: &mut Moving| match moving.world.sure(Ask::Open { ino, flags: libc::O_RDONLY }) {
             Answered::Opened(opened) => opened.handle,
             other => panic!("{other:?}"),
-        }
-    };
+        };
     fn front(moving: &mut Moving) -> &mut Front {
         moving.world.front.as_mut().unwrap()
     }

@@ -121,9 +121,8 @@ mod tests {
         closed.recv().unwrap().unwrap();
         assert!(again.is_empty());
         let other = OwnedFd::from(claim::open(&folder.path().join("1")).unwrap());
-        let is_held = || {
-            test(&other, Lock { start: 0, end: END, kind: libc::F_WRLCK }).unwrap().is_some()
-        };
+        let is_held =
+            || test(&other, Lock { start: 0, end: END, kind: libc::F_WRLCK }).unwrap().is_some();
         assert!(!is_held(), "it was taken before the end of its open");
         go_on.send(()).unwrap();
         again.recv().unwrap().unwrap();

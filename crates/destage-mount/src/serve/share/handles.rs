@@ -55,8 +55,7 @@ fn words(handle: &[u8]) -> String {
 
 const HANDLES: &str = "handles";
 const ATTRIBUTE_LEN_MAX: usize = 64;
-const REMEDY: &str =
-    "use CephFS, mounted on each host by the same client (ceph-fuse or the kernel), from the same folder of it";
+const REMEDY: &str = "use CephFS, mounted on each host by the same client (ceph-fuse or the kernel), from the same folder of it";
 
 #[cfg(test)]
 mod tests {
