@@ -376,6 +376,14 @@ fn a_store_that_refuses_is_asked_ever_more_seldom_and_soon_again_once_it_answers
     (0..10).for_each(|_| hosts.go_on());
     assert_eq!(hosts.loads, loads + 1);
     hosts.end(A, 3);
+    // So does one now and then, also of a host that asks for nothing.
+    for round in 0..6 {
+        let now = hosts.now;
+        hosts.hosts[A].unwatched(now);
+        (0..10).for_each(|_| hosts.go_on());
+        assert_eq!(hosts.loads, loads + 2 + round);
+        hosts.settle();
+    }
 }
 
 /// A host that leaves may hear of that before it is told that it has left.

@@ -102,9 +102,13 @@ impl Host {
     /// of it is the dearest thing that hosts ask of it.
     pub(super) fn load_later(&mut self, now: Time) {
         let lease = &mut self.lease;
-        let pause = self.settings.retry_after.0.saturating_mul(1 << lease.doubts);
+        let pause = |doubts: u8| Span(self.settings.retry_after.0.saturating_mul(1 << doubts));
+        if now > after(lease.retry_at, pause(DOUBLINGS_MAX)) {
+            // All went well meanwhile.
+            lease.doubts = 0;
+        }
+        lease.retry_at = after(now, pause(lease.doubts));
         lease.doubts = (lease.doubts + 1).min(DOUBLINGS_MAX);
-        lease.retry_at = after(now, Span(pause));
         lease.is_load_due = true;
     }
 
