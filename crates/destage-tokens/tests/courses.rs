@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 const A: usize = 0;
 const B: usize = 1;
 const C: usize = 2;
+/// More than any host has to do at a moment.
+const EFFECTS_MAX: u32 = 10_000;
 
 /// Hosts at a store that answers at once, and an origin that takes everything at once.
 struct Hosts {
@@ -93,8 +95,11 @@ impl Hosts {
         self.now = self.now + Span::from_millis(20);
         for host in 0..self.hosts.len() {
             self.hosts[host].tick(self.now);
+            let mut done = 0;
             while let Some(effect) = self.hosts[host].poll() {
                 self.carry_out(host, effect);
+                done += 1;
+                assert!(done < EFFECTS_MAX, "it comes to no end");
             }
         }
     }
@@ -399,6 +404,42 @@ fn a_host_that_leaves_is_not_shut_out_by_itself() {
     assert_eq!(hosts.hosts[A].stage(), Stage::Left);
     hosts.ask(B, 2, &[change(1)]);
     hosts.end(B, 2);
+}
+
+/// Two hosts want what a silent one has, and something that they can have: they do not take that from each other all the time, and
+/// do not wait for each other once the silent one is shut out.
+#[test]
+fn hosts_that_wait_for_a_silent_one_leave_each_other_in_peace() {
+    for (kept, free) in [(2, 1), (1, 2)] {
+        let mut hosts = Hosts::new(3);
+        // The one that comes second ends that the first has everything.
+        hosts.ask(B, 1, &[change(9)]);
+        hosts.end(B, 1);
+        hosts.ask(A, 2, &[change(kept)]);
+        hosts.end(A, 2);
+        // One has what both want besides, and waits already when the other host falls silent.
+        hosts.hosts[A].ask(hosts.now, AskId(3), vec![change(kept)]);
+        hosts.ask(B, 4, &[change(kept), change(free)]);
+        hosts.lose(A);
+        hosts.hosts[A].stop();
+        let waits = [change(kept), change(free)];
+        hosts.ask(C, 5, &waits);
+        hosts.ask(C, 6, &[change(free)]);
+        hosts.end(C, 6);
+        hosts.ask(B, 7, &[change(free)]);
+        hosts.end(B, 7);
+        assert!(hosts.fences.contains(&HostId(A as u128)), "they shut it out");
+        let before = hosts.store.revision();
+        hosts.settle();
+        assert_eq!(hosts.store.revision(), before, "they wait");
+        let now = hosts.now;
+        hosts.hosts[B].fence_ended(now, HostId(A as u128), true);
+        hosts.settle();
+        let first = if hosts.admitted[B].contains(&4) { (B, 4) } else { (C, 5) };
+        hosts.end(first.0, first.1);
+        let second = if first.0 == B { (C, 5) } else { (B, 4) };
+        hosts.end(second.0, second.1);
+    }
 }
 
 /// A folder is moved with what lies in it; the host starts anew, and is told what it has written down.

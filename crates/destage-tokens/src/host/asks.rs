@@ -154,7 +154,7 @@ impl Host {
         let mut reserved = BTreeSet::new();
         for needs in self.waiting() {
             let missing = needs.iter().find(|need| self.covered(need).is_none());
-            if missing.is_some_and(|missing| self.waits_for_silent(&missing.root)) {
+            if self.kept_by_silent(needs).is_some() {
                 continue;
             }
             let is_before = |root: &Root| missing.is_none_or(|missing| *root < missing.root);

@@ -1,7 +1,7 @@
 //! Giving tokens up: no request begins any more, those under way end, what changed goes to the origin; only then does the
 //! store hear of it.
 
-use super::{Effect, Host};
+use super::{Effect, Host, Need};
 use crate::{Entry, FileId, HostId, Mode, Root};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -153,12 +153,19 @@ impl Host {
             && self.mirror.is_fenced(entry.host).is_some()
     }
 
-    /// Whether a host that does not live keeps somebody from a token: this one, or another that this one waits behind.
-    pub(super) fn waits_for_silent(&self, root: &Root) -> bool {
-        let Some(register) = self.mirror.register(root) else { return false };
+    /// What of these a host that does not live keeps from this one, or from another that comes before it.
+    pub(super) fn kept_by_silent<'a>(&self, needs: &'a [Need]) -> Option<&'a Need> {
+        needs.iter().find(|need| self.covered(need).is_none() && self.is_kept_by_silent(need))
+    }
+
+    fn is_kept_by_silent(&self, need: &Need) -> bool {
+        let Some(register) = self.mirror.register(&need.root) else { return false };
+        let before = register.wants.iter().take_while(|want| want.host != self.settings.host);
+        let before = before
+            .filter(|want| self.mirror.is_alive(want.host) && want.mode.excludes(need.mode));
+        let modes: Vec<Mode> = before.map(|want| want.mode).chain([need.mode]).collect();
         register.holders.iter().any(|entry| {
-            let blocks = register.wants.iter().any(|want| entry.mode.excludes(want.mode));
-            blocks && self.is_of_silent(entry)
+            self.is_of_silent(entry) && modes.iter().any(|mode| entry.mode.excludes(*mode))
         })
     }
 

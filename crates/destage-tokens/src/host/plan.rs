@@ -152,6 +152,13 @@ impl Host {
             if is_whole.is_some_and(|entry| entry.mode == Mode::Exclusive) {
                 return;
             }
+            // It would not keep the others, so it does not take them from anybody before it can have this one.
+            if let Some(kept) = self.kept_by_silent(needs) {
+                if !self.is_closing(&kept.root) {
+                    self.take_one(draft, kept);
+                }
+                continue;
+            }
             for need in needs {
                 if self.covered(need).is_some() {
                     continue;
@@ -239,12 +246,15 @@ impl Host {
         }
     }
 
+    /// Whether it is what a request takes next. A place in front of others is not kept for what comes after that: they may
+    /// have what comes before it, and wait for this one.
     fn is_waited_for(&self, root: &Root) -> bool {
+        let is_next = |needs: &Vec<Need>| {
+            let first = || needs.iter().find(|need| self.covered(need).is_none());
+            self.kept_by_silent(needs).or_else(first).is_some_and(|need| need.root == *root)
+        };
         *root == Root::Volume && self.mirror.mode(root).is_none() && self.waiting().next().is_some()
-            || self
-                .waiting()
-                .flatten()
-                .any(|need| need.root == *root && self.covered(need).is_none())
+            || self.waiting().any(is_next)
     }
 
     fn fenced(&self) -> Option<(HostId, Rev)> {
