@@ -424,16 +424,17 @@ fn hosts_that_wait_for_a_silent_one_leave_each_other_in_peace() {
         hosts.hosts[A].stop();
         let waits = [change(kept), change(free)];
         hosts.ask(C, 5, &waits);
-        hosts.ask(C, 6, &[change(free)]);
-        hosts.end(C, 6);
-        hosts.ask(B, 7, &[change(free)]);
-        hosts.end(B, 7);
+        hosts.ask(B, 6, &[change(free)]);
+        hosts.end(B, 6);
+        // It has the free one last, and the other host the first place for the other one.
+        hosts.ask(C, 7, &[change(free)]);
+        hosts.end(C, 7);
         assert!(hosts.fences.contains(&HostId(A as u128)), "they shut it out");
         let before = hosts.store.revision();
         hosts.settle();
         assert_eq!(hosts.store.revision(), before, "they wait");
         let now = hosts.now;
-        hosts.hosts[B].fence_ended(now, HostId(A as u128), true);
+        hosts.hosts[C].fence_ended(now, HostId(A as u128), true);
         hosts.settle();
         let first = if hosts.admitted[B].contains(&4) { (B, 4) } else { (C, 5) };
         hosts.end(first.0, first.1);

@@ -161,8 +161,8 @@ impl Host {
     fn is_kept_by_silent(&self, need: &Need) -> bool {
         let Some(register) = self.mirror.register(&need.root) else { return false };
         let before = register.wants.iter().take_while(|want| want.host != self.settings.host);
-        let before = before
-            .filter(|want| self.mirror.is_alive(want.host) && want.mode.excludes(need.mode));
+        let before =
+            before.filter(|want| self.mirror.is_alive(want.host) && want.mode.excludes(need.mode));
         let modes: Vec<Mode> = before.map(|want| want.mode).chain([need.mode]).collect();
         register.holders.iter().any(|entry| {
             self.is_of_silent(entry) && modes.iter().any(|mode| entry.mode.excludes(*mode))
