@@ -214,7 +214,7 @@ fn begun(disk: &dyn Disk, numbers: &[u64]) -> Result<(Vec<SegmentHeader>, Vec<u6
     Ok((found, ready))
 }
 
-fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<SegmentHeader>, Error> {
+pub(crate) fn read_header(disk: &dyn Disk, number: u64) -> Result<Option<SegmentHeader>, Error> {
     let name = segment_name(number);
     let mut sector = [0; SECTOR];
     let read = disk.open(&name, false).and_then(|file| file.read_at(0, &mut sector));
@@ -339,7 +339,17 @@ impl Walk {
                 self.tail(number, bytes, end)
             }
             // Where the next segment starts, this one had ended: what lies behind was cut long ago.
-            Some(next) if self.chain.sequence == next.first_sequence => Ok(()),
+            Some(next) if self.chain.sequence == next.first_sequence => {
+                // But for what a later start wrote: it had not found the next segment begun.
+                let mut later = self.chain;
+                later.incarnation = next.incarnation.saturating_add(1);
+                if later.follow(bytes, end).is_some() {
+                    let what =
+                        "its header is of an earlier start than the end of the segment before it";
+                    return Err(Error::corrupt(next.number, 0, what));
+                }
+                Ok(())
+            }
             Some(_) => {
                 let what = "a batch before the next segment's start is broken or missing";
                 Err(Error::corrupt(number, end as u64, what))

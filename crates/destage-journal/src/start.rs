@@ -3,9 +3,10 @@
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::flush::Writer;
+use crate::format::SECTOR;
 use crate::journal::first_header;
 use crate::options::Options;
-use crate::recover::{Recovery, Scan, settle};
+use crate::recover::{Recovery, Scan, read_header, settle};
 use crate::store::{FileKind, NEW_NAME, Segment, Stamps, Store, segment_name, survey};
 use crate::summary::Builder;
 use crate::upkeep::{Upkeep, Worker};
@@ -162,6 +163,7 @@ fn tidy(
         for (i, &number) in ready.iter().enumerate().rev() {
             let name = segment_name(number);
             if i == 0 && fits(&name)? {
+                forget_header(disk, number).map_err(std::io::Error::other)?;
                 prepared = Some(number);
             } else {
                 disk.remove(&name)?;
@@ -179,6 +181,20 @@ fn tidy(
     };
     try_tidy().map_err(|e| Error::io("tidy the journal's directory", e))?;
     Ok((prepared, spares))
+}
+
+/// A crash may leave the header of a segment whole that was half begun. With the catalog of a later beginning, whose header
+/// another crash kept away, it would end the segment before it too early. So it goes before anything is written there.
+fn forget_header(disk: &dyn Disk, number: u64) -> Result<(), Error> {
+    if read_header(disk, number)?.is_none_or(|head| head.number != number) {
+        return Ok(());
+    }
+    let name = segment_name(number);
+    let forgotten = disk.open(&name, false).and_then(|file| {
+        file.write_at(0, &[0; SECTOR])?;
+        file.sync_data()
+    });
+    forgotten.map_err(|e| Error::io(format_args!("make {name} ready again"), e))
 }
 
 /// Small, because its zeros are written while the first start waits.

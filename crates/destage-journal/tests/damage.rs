@@ -212,6 +212,57 @@ fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
+/// A journal just before its second segment is begun, and how that segment would start then: header and catalog.
+fn before_a_roll() -> (SimDisk, Vec<u8>) {
+    let disk = SimDisk::new();
+    let (mut journal, _) = open(&disk).unwrap();
+    loop {
+        let before = disk.fork();
+        commit(&mut journal, &[7; 7_000]);
+        if check(&disk).unwrap().unwrap().segments == 2 {
+            return (before, disk.bytes(SECOND).unwrap()[..1024].to_vec());
+        }
+    }
+}
+
+const SECOND: &str = "segment-0000000002";
+
+#[test]
+fn a_header_without_its_catalog_does_not_come_back_with_a_later_catalog() {
+    let (disk, start) = before_a_roll();
+    // The file is ready, and only the header got there.
+    disk.edit(SECOND, |b| {
+        *b = vec![0; options().segment_bytes as usize];
+        b[..512].copy_from_slice(&start[..512]);
+    });
+    let (mut journal, _) = open(&disk).unwrap();
+    let lsn = commit(&mut journal, b"acknowledged");
+    drop(journal);
+    assert_eq!(check(&disk).unwrap().unwrap().segments, 1, "it lies in the first segment");
+    // The next beginning has the same catalog. It gets there, and the new header does not.
+    disk.edit(SECOND, |b| b[512..1024].copy_from_slice(&start[512..]));
+    let (_, recovery) = open(&disk).unwrap();
+    assert_eq!(recovery.last_lsn, lsn);
+    assert_eq!(payloads(&recovery, lsn), [b"acknowledged"]);
+}
+
+#[test]
+fn a_header_from_before_the_end_of_the_segment_before_it_is_refused() {
+    let (disk, start) = before_a_roll();
+    let (mut journal, _) = open(&disk).unwrap();
+    let lsn = commit(&mut journal, b"acknowledged");
+    drop(journal);
+    disk.edit(SECOND, |b| {
+        *b = vec![0; options().segment_bytes as usize];
+        b[..1024].copy_from_slice(&start);
+    });
+    let cut = refused(&disk).position().unwrap();
+    assert_eq!(cut, Position { segment: 2, offset: 0 });
+    repair(&disk, cut, true).unwrap();
+    let (_, recovery) = open(&disk).unwrap();
+    assert_eq!(payloads(&recovery, lsn), [b"acknowledged"]);
+}
+
 #[test]
 fn recycled_segments_never_show_old_records() {
     let disk = SimDisk::new();
