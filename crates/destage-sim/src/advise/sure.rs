@@ -118,9 +118,9 @@ impl Wish {
         is_it.then(|| Policy { commit, staleness, ..theirs.clone() })
     }
 
-    /// What is in force instead, but for D as it was asked for, unless the best is predicted to gain on what was recorded more than a fifth, and more than the
-    /// model was off for the recorded run. What was measured counts more than what the model has, which may err about the one and
-    /// not about the other.
+    /// What is in force instead, but for D as it was asked for, unless the best is predicted to gain on what was recorded more than
+    /// a fifth, and more than the model was off for the recorded run. What was measured counts more than what the model has, which
+    /// may err about the one and not about the other.
     pub fn keep_in_force(&self, run: &RecordedRun, ranking: &[Judged], tuned: Tuned) -> Tuned {
         let is_in_force = |judged: &&Judged| self.in_force(&judged.report.settings, run).is_some();
         let recorded = of_run(run, Predicted::Mean);
@@ -130,13 +130,16 @@ impl Wish {
                 tuned.best.mean() >= mean * (1.0 - error.max(ADVISED_GAIN_MIN))
             })
         };
-        let kept = ranking.iter().find(is_in_force).filter(is_as_fast);
+        // The best may be what is in force although no candidate is, by what is set otherwise in it.
+        let best = Some(&tuned.best).filter(is_in_force);
+        let kept = best.or_else(|| ranking.iter().find(is_in_force).filter(is_as_fast));
         match kept.filter(|kept| kept.misses.len() <= tuned.best.misses.len()) {
             None => tuned,
             Some(kept) => {
+                let kept = kept.clone();
                 let not_taken = |choice| Choice { is_taken: false, ..choice };
                 let choices = tuned.choices.into_iter().map(not_taken).collect();
-                Tuned { best: kept.clone(), base: kept.clone(), choices, is_kept: true }
+                Tuned { best: kept.clone(), base: kept, choices, is_kept: true }
             }
         }
     }

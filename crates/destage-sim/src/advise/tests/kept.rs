@@ -115,3 +115,28 @@ fn what_treats_writes_in_another_way_must_gain_more_than_a_fifth() {
     assert_eq!(chosen(0.9), in_force.report.settings);
     assert_eq!(chosen(0.7), other.report.settings);
 }
+
+#[test]
+fn what_was_set_otherwise_already_stays() {
+    let requests = mail();
+    let base = base(&requests);
+    let wish = wish(Span::from_secs(5), None);
+    let judge = |settings: Settings| {
+        let judged = wish.judge(&requests, vec![settings], &Meter::default());
+        judged.expect("it runs").remove(0)
+    };
+    let ranking = [judge(wish.candidates(&base).swap_remove(1))];
+    let mut other = ranking[0].report.settings.clone();
+    other.flash.linger = Interval(Span::from_millis(500));
+    let best = judge(other.clone());
+    let tuned = Tuned { base: ranking[0].clone(), best, choices: Vec::new(), is_kept: false };
+    let kept = |policy: Policy| {
+        let run = RecordedRun { load: None, ..reads(&policy, 10, 4_096) };
+        let tuned = wish.keep_in_force(&run, &ranking, tuned.clone());
+        (tuned.is_kept, tuned.base.report.settings == other)
+    };
+    assert_eq!(kept(wish.live_policy(&other)), (true, true));
+    let mut another = wish.live_policy(&other);
+    another.limits.linger = Span::from_millis(20);
+    assert_eq!(kept(another), (false, false));
+}
