@@ -66,7 +66,8 @@ pub(super) fn set_behind(settings: &Settings, behind: bool) -> Result<(), ServeE
 pub(super) fn check(settings: &Settings) -> Result<bool, ServeError> {
     let data = settings.data.display();
     let unusable = |message| Err(ServeError::new(exit::JOURNAL_UNUSABLE, message));
-    let note = match (&settings.replicas, read(settings)?) {
+    let found = read(settings)?;
+    let note = match (&settings.replicas, found.clone()) {
         (Some(_), Some(note)) if note.alone => {
             return unusable(format!(
                 "the journal in {data} has gone on without the servers of the log '{}' (--journal-alone) and holds writes that they \
@@ -106,7 +107,10 @@ pub(super) fn check(settings: &Settings) -> Result<bool, ServeError> {
             ));
         }
     };
-    write(settings, &note).map_err(|error| failed(settings, &error))?;
+    // A start with nothing new to note needs no space. What it read may not be durable yet.
+    let is_noted = found.is_some_and(|found| found == note);
+    let noted = if is_noted { sync_folder(settings) } else { write(settings, &note) };
+    noted.map_err(|error| failed(settings, &error))?;
     Ok(note.alone)
 }
 
@@ -122,5 +126,47 @@ fn write(settings: &Settings, note: &Note) -> io::Result<()> {
     file.write_all(b"\n")?;
     file.sync_all()?;
     std::fs::rename(&beside, settings.data.join(FILE))?;
+    sync_folder(settings)
+}
+
+fn sync_folder(settings: &Settings) -> io::Result<()> {
     File::open(&settings.data).and_then(|folder| folder.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::ReplicaSettings;
+    use destage_replicas_redis::Places;
+    use std::time::Duration;
+
+    #[test]
+    fn a_start_with_nothing_new_to_note_writes_no_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings {
+            data: folder.path().to_owned(),
+            replicas: Some(ReplicaSettings {
+                places: Places::parse("redis://:password@127.0.0.1:1").unwrap(),
+                copies: 1,
+                journal: JournalKind::Both,
+                name: "shop".into(),
+                failover: Duration::from_secs(1),
+                standby: false,
+                advertise: None,
+            }),
+            ..Settings::default()
+        };
+        assert!(!check(&settings).unwrap());
+        // Nothing can be written in its place.
+        let beside = folder.path().join(NEW_FILE);
+        std::fs::create_dir_all(beside.join("in the way")).unwrap();
+        assert!(!check(&settings).unwrap());
+        settings.replicas = None;
+        settings.journal_alone = true;
+        check(&settings).unwrap_err();
+        std::fs::remove_dir_all(&beside).unwrap();
+        assert!(check(&settings).unwrap());
+        std::fs::create_dir_all(beside.join("in the way")).unwrap();
+        assert!(check(&settings).unwrap());
+    }
 }
