@@ -214,6 +214,11 @@ impl GroupCommit {
         self.wanted = self.wanted.max(Some(upto));
     }
 
+    /// Nothing more is foreseen: the newest groups are marked as durable as soon as they are.
+    pub fn mark_soon(&mut self) {
+        self.settings.mark_after = Some(Span::ZERO);
+    }
+
     /// Whether the core waits for the journal.
     pub fn is_wanted(&self) -> bool {
         self.wanted.is_some()

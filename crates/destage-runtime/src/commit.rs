@@ -70,6 +70,11 @@ impl JournalCommit {
         self.commit.want(upto);
     }
 
+    /// Nothing more is foreseen: the newest groups are marked as durable as soon as they are.
+    pub fn mark_soon(&mut self) {
+        self.commit.mark_soon();
+    }
+
     /// Whether the core waits for the journal.
     pub fn is_wanted(&self) -> bool {
         self.commit.is_wanted()

@@ -160,7 +160,7 @@ const COMMIT: CommitSettings = CommitSettings {
     here_max: None,
     write_ahead_bytes: 1 << 20,
     write_beside_bytes: 256 << 10,
-    mark_after: None,
+    mark_after: Some(Span::from_secs(1)),
 };
 
 impl Front {
@@ -252,6 +252,19 @@ impl Front {
 
     pub(crate) fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// The journal is to say that its end is durable: a start then tells damage there from what a crash has torn.
+    pub(crate) fn mark_end(&mut self, now: Time) {
+        self.commit_soon(now);
+        self.commit.mark_soon();
+    }
+
+    /// Whether it says so, or cannot.
+    pub(crate) fn is_end_marked(&self) -> bool {
+        let is_at_rest = !self.commit.is_busy() && self.journal.buffered_bytes() == 0;
+        let cannot = self.commit.has_failed() || self.measured.is_journal_full;
+        cannot || (is_at_rest && !self.journal.mark_due())
     }
 
     pub(crate) fn stopped(&self) -> Option<StopReason> {

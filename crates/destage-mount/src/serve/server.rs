@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// How long the end of the process waits for the journal.
 const COMMIT_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long an end waits for the journal to say that its end is durable, which loses nothing if it does not.
+const MARK_WAIT_MAX: Duration = Duration::from_secs(2);
+const MARK_LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How often it looks meanwhile.
 const COMMIT_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long tokens are given back at the end.
@@ -197,10 +200,22 @@ impl Server {
         }
     }
 
+    /// Waits until the journal says that its end is durable, for a limited time.
+    fn mark_end(&self) {
+        self.live.with(|front, now| front.mark_end(now));
+        let until = Instant::now() + MARK_WAIT_MAX;
+        while !self.live.with(|front, _| front.is_end_marked()) && Instant::now() < until {
+            std::thread::sleep(MARK_LOOK_EVERY);
+        }
+    }
+
     fn finish(mut self) -> Result<(), ServeError> {
         self.live.close();
         let left = self.live.with(|front, _| front.undecided());
         let lost = if left > 0 { self.await_commit() } else { 0 };
+        if lost == 0 {
+            self.mark_end();
+        }
         self.shell.finish_progress();
         if lost > 0 {
             let message = format!(

@@ -164,3 +164,53 @@ fn names_that_come_before_the_data_are_noticed() {
     let carry = Controls { names_first: true, ..Controls::default() };
     assert!(is_caught(FrontControls { carry, ..FrontControls::default() }));
 }
+
+/// Changes a byte of the newest batch with records.
+fn damage_the_newest_batch(world: &World) {
+    let (mut newest, mut place) = (0, None);
+    for name in world.disk.names() {
+        let bytes = world.disk.bytes(&name).unwrap_or_default();
+        for (at, batch) in bytes.chunks_exact(512).enumerate() {
+            let sequence = u64::from_le_bytes(batch[24..32].try_into().unwrap());
+            if batch.starts_with(b"DSTB") && batch[12] > 0 && sequence > newest {
+                (newest, place) = (sequence, Some((name.clone(), at * 512 + 60)));
+            }
+        }
+    }
+    let (name, at) = place.expect("something was written");
+    world.disk.edit(&name, |bytes| bytes[at] ^= 1);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Last {
+    Fsync,
+    Idle,
+    End,
+}
+
+#[test]
+fn damage_to_what_was_written_last_is_refused_after_an_end_in_order_and_an_idle_time() {
+    for last in [Last::Fsync, Last::Idle, Last::End] {
+        let mut world = World::new(2, FrontControls::default());
+        let (dir, name): (_, Name) = (world.root(), b"file"[..].into());
+        let make = Ask::Make { dir, name, make: Make::File, mode: 0o644, open: None };
+        world.sure(make);
+        world.sure(Ask::Fsync { ino: dir });
+        match last {
+            Last::Fsync => {}
+            Last::Idle => (0..40).for_each(|_| {
+                world.pass(Span::from_millis(500));
+                world.settle();
+            }),
+            Last::End => {
+                let now = world.now;
+                world.front.as_mut().unwrap().mark_end(now);
+                world.settle();
+                assert!(world.front.as_ref().unwrap().is_end_marked());
+            }
+        }
+        world.crash(Death::Process);
+        damage_the_newest_batch(&world);
+        assert_eq!(world.start(), last == Last::Fsync, "{last:?}");
+    }
+}

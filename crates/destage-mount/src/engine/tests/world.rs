@@ -58,7 +58,7 @@ pub(super) struct Slow {
 
 /// The mount: see the module.
 pub(super) struct World {
-    disk: SimDisk,
+    pub(super) disk: SimDisk,
     pub(super) origin: Arc<SimOrigin>,
     pub(super) front: Option<Front>,
     pool: Option<Pool>,
