@@ -8,6 +8,7 @@ use destage_engine::auto::{Goal, PERIOD, Ranges};
 use destage_record::RecordSettings;
 use destage_runtime::auto::{AutoOptions, parse_goal};
 use destage_runtime::units::{Bytes, Interval};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The flags of a recording.
@@ -85,6 +86,26 @@ impl AutoArgs {
             ranges: Ranges { linger, batch },
             period: self.auto_period.span(),
         }
+    }
+}
+
+/// Refuses an admin port that other machines could command. Certificates and users of clients do not count: it knows neither.
+///
+/// # Errors
+/// It listens on another address than loopback, there is no password, and nobody has said that this is meant.
+pub(crate) fn check_admin(
+    admin: Option<SocketAddr>,
+    password: Option<&str>,
+    no_auth: bool,
+) -> Result<(), CliError> {
+    match admin {
+        Some(addr) if !addr.ip().is_loopback() && password.is_none() && !no_auth => {
+            Err(CliError::usage(format!(
+                "--admin {addr} can be reached from other machines without a password: set --password \
+                 (or DESTAGE_PASSWORD), use 127.0.0.1, or say --no-auth"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The flags of `destage block serve`.
 
 use crate::error::CliError;
-use crate::server::{AutoArgs, RecordArgs};
+use crate::server::{AutoArgs, RecordArgs, check_admin};
 use crate::tls::TlsArgs;
 use crate::values::{Admin, admin, bytes, interval, listen, password, size, staleness};
 use clap::{Args, ValueEnum};
@@ -34,7 +34,7 @@ pub(crate) struct BlockServeArgs {
     #[arg(long, value_name = "DIR")]
     fuse: Option<PathBuf>,
 
-    /// The admin port for status, metrics and commands; 'none' for none.
+    /// The admin port for status, metrics and commands; 'none' for none. Addresses other than loopback need --password or --no-auth.
     #[arg(long, default_value = super::ADMIN, value_parser = admin, value_name = "ADDR")]
     admin: Admin,
 
@@ -47,7 +47,7 @@ pub(crate) struct BlockServeArgs {
     #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
 
-    /// Serve other hosts although neither a password nor client certificates keep strangers out.
+    /// Serve other hosts although no client certificates (--listen) or no password (--admin) keep strangers out.
     #[arg(long)]
     no_auth: bool,
 
@@ -325,12 +325,14 @@ impl BlockServeArgs {
                  (--tls-certificate, --tls-key, --tls-client-ca), listen on 127.0.0.1 or unix:/path, or say --no-auth"
             )));
         }
+        let password = password(self.password)?;
+        check_admin(self.admin.0, password.as_deref(), self.no_auth)?;
         Ok(Settings {
             listen: self.listen,
             fuse: self.fuse,
             admin: self.admin.0,
             admin_hosts: self.admin_host,
-            password: password(self.password)?,
+            password,
             tls,
             clients_max: self.max_clients as usize,
             handshake_timeout: self.handshake_timeout.span(),

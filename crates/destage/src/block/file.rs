@@ -142,6 +142,7 @@ mod tests {
             ("[volume.a]\npolicy = 'lazy'", &[], "[volume.a]: "),
             ("colour = 1", &[], "and [volume.NAME]"),
             ("", &["--origin", "o", "--cache", "c", "--listen", "0.0.0.0:1"], "--tls-client-ca"),
+            ("admin = '0.0.0.0:2'", &["--origin", "o", "--cache", "c"], "--admin 0.0.0.0:2 can be"),
             (
                 "",
                 &["--origin", "o", "--cache", "c", "-d", "40s"],
@@ -152,6 +153,16 @@ mod tests {
                 merged(text, line).err().unwrap_or_else(|| panic!("{text} {line:?} is taken"));
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn the_admin_port_is_open_to_other_hosts_with_a_password_or_where_that_is_meant() {
+        let text = "admin = '192.0.2.1:2'\norigin = 'file:/o'\ncache = '/c'";
+        assert!(merged(text, &[]).is_err());
+        let settings = merged(text, &["--password", "secret"]).unwrap();
+        assert!(settings.admin.is_some_and(|addr| !addr.ip().is_loopback()));
+        assert!(merged(text, &["--no-auth"]).is_ok());
+        assert!(merged(text, &["--admin", "[::1]:2"]).is_ok());
     }
 
     const TWO: &str = "[volume.a]\norigin = 'file:/a'\ncache = '/a'\n[volume.b]\norigin = 'file:/b'\ncache = '/b'\n";

@@ -1,7 +1,7 @@
 //! The flags of `destage mount`.
 
 use crate::error::CliError;
-use crate::server::RecordArgs;
+use crate::server::{RecordArgs, check_admin};
 use crate::values::{Admin, admin, bytes, interval, password, size, staleness};
 use clap::{Args, ValueEnum};
 use destage_core::{Acknowledge, AtLimit, Policy, Span, When};
@@ -77,7 +77,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "8", value_parser = clap::value_parser!(u8).range(1..=16), value_name = "COUNT")]
     threads: u8,
 
-    /// The admin port for status, metrics and commands; 'none' for none.
+    /// The admin port for status, metrics and commands; 'none' for none. Addresses other than loopback need --password or --no-auth.
     #[arg(long, default_value = super::ADMIN, value_parser = admin, value_name = "ADDR")]
     admin: Admin,
 
@@ -88,6 +88,10 @@ pub(crate) struct ServeArgs {
     /// What the admin port's commands need as bearer token. Printable ASCII. Prefer the environment.
     #[arg(long, env = "DESTAGE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
+
+    /// Let other hosts command the mount by its admin port without a password.
+    #[arg(long)]
+    no_auth: bool,
 
     #[command(flatten)]
     record: RecordArgs,
@@ -242,6 +246,8 @@ impl ServeArgs {
     /// Checked settings; an example where no origin is named.
     pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
         let policy = self.policy().map_err(CliError::usage)?;
+        let password = password(self.password)?;
+        check_admin(self.admin.0, password.as_deref(), self.no_auth)?;
         let is_example = self.origin.is_none();
         let (origin, mountpoint, journal) = match (self.origin, self.mountpoint, self.journal) {
             (Some(origin), Some(mountpoint), Some(journal)) => (origin, mountpoint, journal),
@@ -263,7 +269,7 @@ impl ServeArgs {
             threads: self.threads.into(),
             admin: self.admin.0,
             admin_hosts: self.admin_host,
-            password: password(self.password)?,
+            password,
             record: self.record.settings(),
             drain_timeout: self.drain_timeout.span(),
             run: self.run,
@@ -346,4 +352,30 @@ fn example() -> Result<(PathBuf, PathBuf, PathBuf), CliError> {
         std::fs::write(origin.join("README"), text).map_err(failed)?;
     }
     Ok((origin, place.join("mounted"), place.join("journal")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches;
+
+    fn settings(flags: &[&str]) -> Result<Settings, String> {
+        let argv = ["mount", "/o", "/m", "--journal", "/j"].iter().chain(flags);
+        let matches = crate::file::command::<ServeArgs>().try_get_matches_from(argv).unwrap();
+        let args = ServeArgs::from_arg_matches(&matches).unwrap();
+        args.into_settings().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_admin_port_is_open_to_other_hosts_with_a_password_or_where_that_is_meant() {
+        let other = ["--admin", "0.0.0.0:6383"];
+        let error = settings(&other).err().expect("nothing keeps strangers out");
+        assert!(error.contains("--admin 0.0.0.0:6383") && error.contains("--no-auth"), "{error}");
+        for more in [&["--password", "secret"][..], &["--no-auth"]] {
+            let settings = settings(&[&other, more].concat()).unwrap();
+            assert!(settings.admin.is_some_and(|addr| !addr.ip().is_loopback()));
+        }
+        assert!(settings(&["--admin", "[::1]:6383"]).is_ok());
+        assert!(settings(&["--admin", "none"]).is_ok());
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, default_value = "127.0.0.1:6380", value_parser = listen, value_name = "ADDR")]
     listen: Listen,
 
-    /// The admin port (status, metrics, commands): ADDRESS:PORT, or none.
+    /// The admin port (status, metrics, commands): ADDRESS:PORT, or none. Addresses other than loopback need --password or --no-auth.
     #[arg(long, default_value = "127.0.0.1:6381", value_parser = admin, value_name = "ADDR")]
     admin: Admin,
 

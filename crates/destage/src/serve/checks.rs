@@ -1,6 +1,7 @@
 //! Rules across flags: nobody is let in by accident.
 
 use crate::error::CliError;
+use crate::server::check_admin;
 use destage_data::settings::Settings;
 use destage_runtime::sockets::Listen;
 use std::os::unix::fs::PermissionsExt;
@@ -29,14 +30,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), CliError> {
              (or DESTAGE_PASSWORD) or --users, ask for client certificates (--tls-client-ca), listen on 127.0.0.1, or say --no-auth"
         )));
     }
-    if let Some(addr) = settings.admin
-        && !addr.ip().is_loopback()
-    {
-        return Err(CliError::usage(format!(
-            "--admin {addr} can be reached from other machines without a password: set --password \
-             (or DESTAGE_PASSWORD), use 127.0.0.1, or say --no-auth"
-        )));
-    }
+    check_admin(settings.admin, settings.password.as_deref(), settings.no_auth)?;
     if settings.origin.is_some() && !knows_clients { own_origin(&settings.listen) } else { Ok(()) }
 }
 

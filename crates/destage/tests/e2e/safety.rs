@@ -1,5 +1,6 @@
 //! Safe by default: who may connect, how much they may ask for, and what their values cannot do.
 
+use crate::harness::server::binary;
 use crate::harness::{Client, Database, Launch, PATIENCE, Reply, Scratch, seconds, shop};
 use std::io::Read;
 use std::net::TcpStream;
@@ -85,6 +86,29 @@ fn other_hosts_are_kept_out_unless_there_is_a_password() {
     let exit = Launch::example(&scratch).administered("0.0.0.0:0").refused();
     exit.says(2, &["--password"]);
     Launch::example(&scratch).with(&["--password", "secret"]).listening("0.0.0.0:0").start();
+}
+
+/// They have no origin: whoever is let through ends for want of that.
+#[test]
+fn other_hosts_command_no_volume_and_no_mount_unless_there_is_a_password() {
+    let scratch = Scratch::new();
+    let origin = scratch.join("absent").display().to_string();
+    let (disk, place) = (format!("file:{origin}"), scratch.join("place").display().to_string());
+    for front_end in [
+        &["block", "serve", "--origin", &disk, "--cache", &place][..],
+        &["mount", &origin, &place, "--journal", &place],
+    ] {
+        let said = |more: &[&str]| {
+            let mut command = std::process::Command::new(binary());
+            command.args(front_end).args(["--admin", "0.0.0.0:0"]).args(more);
+            let output = command.env_remove("DESTAGE_PASSWORD").output().expect("it starts");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "{said}");
+            said.contains("--admin 0.0.0.0:0 can be reached from other machines")
+        };
+        assert!(said(&[]), "{front_end:?}");
+        assert!(!said(&["--password", "secret"]) && !said(&["--no-auth"]), "{front_end:?}");
+    }
 }
 
 #[test]
