@@ -52,6 +52,9 @@ systemd-analyze verify /lib/systemd/system/destage.service /lib/systemd/system/d
 mkdir -p /var/lib/destage && chown destage: /var/lib/destage && chmod 700 /var/lib/destage
 cd /var/lib/destage
 as() { setpriv --reuid destage --regid destage --init-groups env HOME=/var/lib/destage "$@"; }
+# The file that the unit names, as the user that the unit names.
+test "$(stat -c %U:%G:%a /etc/destage/destage.toml)" = root:destage:640
+as destage check --config /etc/destage/destage.toml >/dev/null
 as destage check --config /usr/share/doc/destage/examples/serve.toml >/dev/null
 # The connection is bash's: the shell of `--run` may have none. The server ends as its command does.
 cat >/tmp/ask <<'ASK'
