@@ -2,7 +2,7 @@
 
 use destage_runtime::status::{AutoReport, Report};
 use destage_runtime::{exit, metrics};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -520,4 +520,57 @@ fn hard_sentences_do_not_come_back() {
         let found = gone.iter().find(|sentence| text.contains(**sentence));
         assert_eq!(found, None, "{}", file.display());
     }
+}
+
+/// What has systemd give a service a mount namespace of its own, as systemd.exec(5) says, with what switches it off.
+const NAMESPACING: [(&str, &str); 22] = [
+    ("BindPaths", ""),
+    ("BindReadOnlyPaths", ""),
+    ("DynamicUser", "no"),
+    ("ExecPaths", ""),
+    ("InaccessiblePaths", ""),
+    ("MountAPIVFS", "no"),
+    ("MountFlags", ""),
+    ("NoExecPaths", ""),
+    ("PrivateDevices", "no"),
+    ("PrivateIPC", "no"),
+    ("PrivateMounts", "no"),
+    ("PrivateNetwork", "no"),
+    ("PrivateTmp", "no"),
+    ("ProcSubset", "all"),
+    ("ProtectControlGroups", "no"),
+    ("ProtectHome", "no"),
+    ("ProtectKernelLogs", "no"),
+    ("ProtectKernelModules", "no"),
+    ("ProtectKernelTunables", "no"),
+    ("ProtectProc", "default"),
+    ("ProtectSystem", "no"),
+    ("ReadWritePaths", ""),
+];
+
+/// What a unit says last of each key.
+fn unit_keys(text: &str) -> BTreeMap<&str, &str> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|l| l.split_once('=')).collect()
+}
+
+#[test]
+fn the_drop_in_for_a_fuse_folder_leaves_the_server_in_the_mount_namespace_of_all() {
+    let (unit, drop_in) = (
+        read("packaging/systemd/destage-block@.service"),
+        read("packaging/systemd/destage-block-root.conf"),
+    );
+    let (unit, drop_in) = (unit_keys(&unit), unit_keys(&drop_in));
+    let mut found = 0;
+    for (key, off) in NAMESPACING {
+        if unit.get(key).is_some_and(|value| *value != off) {
+            assert_eq!(drop_in.get(key), Some(&off), "{key} of the drop-in");
+            found += 1;
+        } else if let Some(value) = drop_in.get(key) {
+            assert_eq!(*value, off, "{key} of the drop-in");
+        }
+    }
+    assert!(found > 6, "the unit has only {found} of them");
+    // systemd gives the folder to the unit's user: this one is another than that of the other units.
+    assert_ne!(drop_in["StateDirectory"], unit["StateDirectory"]);
+    assert_eq!(drop_in["WorkingDirectory"], format!("/var/lib/{}", drop_in["StateDirectory"]));
 }

@@ -41,6 +41,9 @@ pub(super) fn make(package: &Package) -> Result<PathBuf> {
         let sample = stage.join(DOCS).join(format!("examples/{front_end}.toml"));
         write(&sample, ask(&["settings", front_end])?.as_bytes())?;
     }
+    let drop_in = "destage-block-root.conf";
+    let text = read(&root().join("packaging/systemd").join(drop_in))?;
+    write(&stage.join(DOCS).join("examples").join(drop_in), &text)?;
     documents(&stage)?;
     Ok(stage)
 }
