@@ -1,6 +1,6 @@
 //! Tar archives with the owner root and one date.
 
-use super::stage::gzip;
+use super::stage::{SETTINGS, gzip};
 use super::{Package, STATIC_TARGET, read, write};
 use crate::{Result, root};
 use std::fs;
@@ -48,8 +48,8 @@ impl Archive {
             .map_err(|error| format!("failed to pack {name}: {error}"))
     }
 
-    /// A folder with all that is in it, under another name.
-    pub(super) fn tree(&mut self, folder: &Path, name: &str) -> Result<()> {
+    /// A folder with all that is in it but one file, under another name.
+    fn tree(&mut self, folder: &Path, name: &str, without: &Path) -> Result<()> {
         let mut entries: Vec<PathBuf> = fs::read_dir(folder)
             .map_err(|error| format!("{}: {error}", folder.display()))?
             .flatten()
@@ -59,11 +59,10 @@ impl Archive {
         for path in entries {
             let inside = format!("{name}/{}", super::name_of(&path));
             if path.is_dir() {
-                self.tree(&path, &inside)?;
-            } else {
-                let mode =
-                    path.metadata().map_or(0o644, |found| found.permissions().mode() & 0o755);
-                self.file(&inside, mode | 0o644, &read(&path)?)?;
+                self.tree(&path, &inside, without)?;
+            } else if path != without {
+                let found = path.metadata().map_err(|error| format!("{inside}: {error}"))?;
+                self.file(&inside, found.permissions().mode() & 0o777, &read(&path)?)?;
             }
         }
         Ok(())
@@ -74,12 +73,13 @@ impl Archive {
     }
 }
 
-/// The archive for any Linux.
+/// The archive for any Linux. Settings that an administrator changes are not in it: whoever unpacks the next version over this
+/// one would lose them. The samples are.
 pub(super) fn make(package: &Package, stage: &Path) -> Result<PathBuf> {
     let target = if package.is_static { STATIC_TARGET } else { "x86_64-unknown-linux-gnu" };
     let name = format!("destage-{}-{target}", package.version);
     let mut archive = Archive::new(package.date);
-    archive.tree(stage, &name)?;
+    archive.tree(stage, &name, &stage.join(SETTINGS))?;
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         archive.file(&format!("{name}/{licence}"), 0o644, &read(&root().join(licence))?)?;
     }

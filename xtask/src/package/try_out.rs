@@ -1,8 +1,9 @@
 //! Packages are installed and used before anybody else gets them.
 
 use super::oci::{USER, command_line, health_check};
+use super::stage::SETTINGS;
 use super::{Package, create, name_of, output};
-use crate::Result;
+use crate::{Result, root};
 use std::path::Path;
 use std::process::Command;
 
@@ -79,16 +80,49 @@ test -d /var/lib/destage
 echo "installed, used, removed"
 "#;
 
-/// The archive is unpacked and used from where it lies, in a root of its own.
+/// The archive is unpacked and used from where it lies, and installed as the page says, in a root of its own.
 pub(super) fn archive(archive: &Path) -> Result<()> {
-    in_own_root(archive, UNPACK)
+    let page = std::fs::read_to_string(root().join("docs/INSTALL.md"));
+    let page = page.map_err(|error| format!("docs/INSTALL.md: {error}"))?;
+    let commands = page.split("```sh\n").filter_map(|block| block.split("```").next());
+    let commands: String = commands
+        .filter(|block| block.contains(ARCHIVE))
+        .map(|b| b.replace(ARCHIVE, "$1"))
+        .collect();
+    let (first, next) = commands
+        .split_once('\n')
+        .filter(|(first, next)| first.starts_with("tar ") && next.contains(SETTINGS))
+        .ok_or("docs/INSTALL.md does not say how the archive is installed")?;
+    let script = [UNPACK, "cd /tmp\n", first, "\n", next, INSTALLED, first, UPGRADED].concat();
+    in_own_root(archive, &script)
 }
+
+/// What the page calls it.
+const ARCHIVE: &str = "destage-VERSION-x86_64-unknown-linux-musl.tar.gz";
+
+/// After the page's commands: settings that only root writes and only the service reads, and a program that runs with them.
+const INSTALLED: &str = r#"
+test "$(stat -c %U:%G:%a /etc/destage)" = root:destage:750
+test "$(stat -c %U:%G:%a /etc/destage/destage.toml)" = root:destage:640
+test ! -e /LICENSE-MIT
+systemd-analyze verify /lib/systemd/system/destage.service /lib/systemd/system/destage-block@.service
+setpriv --reuid destage --regid destage --init-groups /usr/bin/destage check --config /etc/destage/destage.toml >/dev/null
+echo '# changed' >>/etc/destage/destage.toml
+"#;
+
+/// After the next version was unpacked.
+const UPGRADED: &str = r#"
+grep -q '^# changed$' /etc/destage/destage.toml
+echo "unpacked, used, installed, settings kept"
+"#;
 
 /// What is done inside: `$1` is the archive.
 const UNPACK: &str = r#"
 set -eu
 mkdir /opt/unpacked && tar -xzf "$1" -C /opt/unpacked --strip-components 1
 cd /opt/unpacked
+# What is shipped is for all to read, and settings are not shipped.
+test -z "$(find . -type f ! -perm -a=r)" && test ! -e etc
 test -s LICENSE-MIT && test -s LICENSE-APACHE && test -s usr/share/doc/destage/examples/serve.toml
 PATH=$PWD/usr/bin:$PATH
 test "$(command -v destage)" = "$PWD/usr/bin/destage"
@@ -103,7 +137,6 @@ case "$answer" in :[0-9]*) echo "answered";; *) echo "answered '$answer'"; exit 
 ASK
 destage serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --run 'bash ./ask' >said 2>log || { cat said log; exit 1; }
 grep -q '^answered$' said
-echo "unpacked, used"
 "#;
 
 /// Runs a script over a copy of this system that is thrown away: nothing outside changes.
