@@ -58,7 +58,8 @@ fn main() -> ExitCode {
     match run(cli, &matches) {
         Ok(()) => ExitCode::from(exit::OK),
         Err(error) => {
-            say(&escaped_lines(&format!("error: {error}")));
+            let is_service = std::env::var_os("NOTIFY_SOCKET").is_some();
+            say(&escaped_lines(&format!("error: {error}{}", error.advice(is_service))));
             ExitCode::from(error.code)
         }
     }

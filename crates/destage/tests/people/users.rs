@@ -78,7 +78,7 @@ fn a_file_system_on_a_volume_survives_kill_9() {
     let mut user = User::new(&scratch);
     let folders = [
         ("/mnt/slow", "slow"),
-        ("/ssd", "ssd"),
+        ("/mnt/ssd", "ssd"),
         ("/mnt/fast", "fast"),
         ("/run/destage", "volumes"),
         ("/etc/destage", "etc"),
