@@ -297,6 +297,7 @@ impl Core {
             dirty_units: self.units.dirty_len(),
             dirty_bytes: self.groups.bytes,
             pinned_bytes: self.units.pinned_bytes,
+            limited_bytes: self.dirty_bytes(),
             journal_bytes: self.groups.journal_bytes,
             cache_bytes: self.units.clean_bytes(),
             cache_units: self.units.clean_len() as u64,

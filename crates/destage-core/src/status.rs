@@ -29,6 +29,9 @@ pub struct Status {
     pub dirty_bytes: u64,
     /// Memory of the pinned units, bytes.
     pub pinned_bytes: u64,
+    /// What counts against [`crate::Limits::dirty_bytes_max`], bytes: the buffered writes, and the pinned units unless the driver
+    /// keeps these elsewhere ([`crate::Core::counting_writes_only`]).
+    pub limited_bytes: u64,
     /// Journal bytes of undecided groups.
     pub journal_bytes: u64,
     /// Memory of the evictable units, bytes.

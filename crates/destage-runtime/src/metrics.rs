@@ -284,7 +284,7 @@ pub const SYNC_LATENCY: LatencyMetric = LatencyMetric {
 
 /// Every metric without labels that any front end may have.
 #[rustfmt::skip]
-pub const CATALOGUE: [Metric; 61] = [
+pub const CATALOGUE: [Metric; 62] = [
     g("destage_uptime_seconds", "Time since the start of the process", |r| r.uptime_seconds),
     g("destage_paused", "1 while destaging is paused by request", |r| flag(r.paused)),
     g("destage_ready", "1 while clients are served as the policy says", |r| flag(r.ready().is_ok())),
@@ -318,6 +318,7 @@ pub const CATALOGUE: [Metric; 61] = [
     g("destage_dirty_units", "Distinct units with undecided changes", |r| r.writes.dirty_units as f64),
     g("destage_dirty_bytes", "Memory of the buffered writes", |r| r.writes.dirty_bytes as f64),
     g("destage_pinned_bytes", "Memory of the pinned units", |r| r.writes.pinned_bytes as f64),
+    g("destage_limited_bytes", "What counts against the dirty limit", |r| r.writes.limited_bytes as f64),
     c("destage_destaged_groups_total", "Groups applied by the origin", |r| r.destage.groups_total as f64),
     c("destage_batches_total", "Batches applied by the origin", |r| r.destage.batches_total as f64),
     c("destage_destaged_changes_total", "Changes that entered batches", |r| r.destage.changes_total as f64),

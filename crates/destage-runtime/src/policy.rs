@@ -263,7 +263,7 @@ pub fn on_reject_name(on_reject: OnReject) -> &'static str {
 }
 
 /// Every mode's name; where several hold, the last of them is reported.
-pub const MODES: [&str; 10] = [
+pub const MODES: [&str; 11] = [
     "normal",
     "throttled",
     "full",
@@ -274,7 +274,11 @@ pub const MODES: [&str; 10] = [
     DISK_FULL,
     CACHE_LOST,
     "stopped",
+    STANDBY,
 ];
+
+/// Another process owns the log on other servers, and this one follows it. There is no core yet.
+pub const STANDBY: &str = "standby";
 
 /// Too few servers of the log on other servers take writes, which go through to the origin. For the core that is
 /// [`Mode::Fallback`].

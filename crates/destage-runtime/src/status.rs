@@ -331,6 +331,8 @@ pub struct WritesReport {
     pub dirty_bytes: u64,
     /// Memory of the pinned units.
     pub pinned_bytes: u64,
+    /// What counts against the dirty limit.
+    pub limited_bytes: u64,
     /// From a write to its durability in the journal.
     pub commit_latency: Latencies,
 }
@@ -585,6 +587,7 @@ fn writes(status: &Status) -> WritesReport {
         dirty_units: status.dirty_units,
         dirty_bytes: status.dirty_bytes,
         pinned_bytes: status.pinned_bytes,
+        limited_bytes: status.limited_bytes,
         commit_latency: Latencies::default(),
     }
 }

@@ -16,6 +16,7 @@ fn status() -> Status {
         dirty_units: 12,
         dirty_bytes: 64 << 10,
         pinned_bytes: 32 << 10,
+        limited_bytes: 96 << 10,
         journal_bytes: 80 << 10,
         cache_bytes: 3 << 20,
         cache_units: 5_000,

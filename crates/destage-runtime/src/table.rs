@@ -429,7 +429,7 @@ fn writes(r: &Report) -> Rows {
                 "{} groups, {} units, {} of {}",
                 count(writes.dirty_groups),
                 count(writes.dirty_units),
-                bytes(writes.dirty_bytes + writes.pinned_bytes),
+                bytes(writes.limited_bytes),
                 bytes(r.policy.dirty_bytes_max),
             ),
         ),

@@ -17,6 +17,7 @@ use destage_runtime::auth::{Auth, Verdict};
 use destage_runtime::clock::Clock;
 use destage_runtime::metrics::Exports;
 use destage_runtime::notify;
+use destage_runtime::policy;
 use destage_runtime::status::Report;
 use destage_runtime::tls::{ServerConfig, TlsStream, is_for_now};
 use std::io::{self, Read, Write};
@@ -301,7 +302,7 @@ struct StandbyControl(Arc<Shared>);
 impl Control for StandbyControl {
     fn report(&self) -> Result<Report, ControlError> {
         let mut report =
-            Report { front_end: "serve".into(), mode: "standby".into(), ..Report::default() };
+            Report { front_end: "serve".into(), mode: policy::STANDBY.into(), ..Report::default() };
         report.version = env!("CARGO_PKG_VERSION").into();
         report.replicas = Some(super::replicated::report(&self.0.log, &self.0.name));
         Ok(report)

@@ -135,7 +135,7 @@ function point() {
     commands: blocks ? rate((r) => requests(r, ["read", "write", "zero", "trim", "flush", "other"])) : rate((r) => r.clients.commands_total),
     hits: blocks ? rate((r) => sum(volumes(r), (v) => v.hit_blocks_total)) : rate((r) => r.cache.hits_total),
     misses: blocks ? rate((r) => sum(volumes(r), (v) => v.miss_blocks_total)) : rate((r) => r.cache.misses_total),
-    dirty: blocks ? sum(report.volumes, (v) => v.dirty_bytes) : report.writes.dirty_bytes,
+    limited: report.writes.limited_bytes,
     groups: blocks ? sum(report.volumes, (v) => v.dirty_writes) : report.writes.dirty_groups,
     destaged: blocks ? sum(report.volumes, (v) => v.destage_writes_per_second) : report.destage.groups_per_second,
     cached: report.cache.bytes, resident: report.memory.resident_bytes,
@@ -184,8 +184,8 @@ function show() {
   const latency = chosenLatency(report);
   list("#latency-list", [["median", seconds(latency.p50_seconds || 0)], ["99 %", seconds(latency.p99_seconds || 0)],
     ["99.9 %", seconds(latency.p999_seconds || 0)], ["longest", seconds(latency.max_seconds || 0)], ["counted", count(latency.count || 0)]]);
-  chart($("#backlog"), [["dirty bytes", "one", (p) => p.dirty]], bytes, policy.dirty_bytes_max);
-  list("#backlog-list", [["dirty writes", count(now.groups)], ["dirty bytes", bytes(now.dirty) + " of " + bytes(policy.dirty_bytes_max)],
+  chart($("#backlog"), [["dirty bytes", "one", (p) => p.limited]], bytes, policy.dirty_bytes_max);
+  list("#backlog-list", [["dirty writes", count(now.groups)], ["dirty bytes", bytes(now.limited) + " of " + bytes(policy.dirty_bytes_max)],
     ["destaged/s", count(now.destaged)], ["drain takes about", drainEstimate(now)], ["when", policy.when], ["at the limit", policy.at_limit]]);
   chart($("#memory"), [["resident", "one", (p) => p.resident], ["cached", "two", (p) => p.cached]], bytes);
   list("#memory-list", [["cached", bytes(cache.bytes) + ", " + count(cache.units) + " units"],

@@ -91,7 +91,7 @@ fn hits(report: &Report) -> u64 {
 
 fn dirty_bytes(report: &Report) -> u64 {
     if report.volumes.is_empty() {
-        report.writes.dirty_bytes
+        report.writes.limited_bytes
     } else {
         report.volumes.iter().map(|volume| volume.dirty_bytes).sum()
     }

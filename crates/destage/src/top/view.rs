@@ -49,7 +49,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, servers: &Servers) {
         Some((report, now)) => {
             draw_contract(frame, contract, report);
             draw_flow(frame, flow, &server.history, now);
-            draw_details(frame, details, report, now);
+            draw_details(frame, details, report);
             if !report.volumes.is_empty() {
                 frame.render_widget(of_volumes(&report.volumes), volumes);
             }
@@ -197,7 +197,7 @@ fn draw_flow(frame: &mut Frame<'_>, area: Rect, history: &History, now: Point) {
     }
 }
 
-fn draw_details(frame: &mut Frame<'_>, area: Rect, report: &Report, now: Point) {
+fn draw_details(frame: &mut Frame<'_>, area: Rect, report: &Report) {
     let block = titled("details");
     let inside = block.inner(area);
     frame.render_widget(block, area);
@@ -220,7 +220,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, report: &Report, now: Point) 
         format!(
             "backlog   {} writes, {} of {}, drained in about {backlog}",
             count(report.writes.dirty_groups),
-            bytes(now.dirty_bytes),
+            bytes(report.writes.limited_bytes),
             bytes(report.policy.dirty_bytes_max)
         ),
         format!(

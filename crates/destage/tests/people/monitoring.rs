@@ -79,6 +79,60 @@ fn prometheus_reads_the_rules_and_what_a_server_exports() {
     }
 }
 
+/// What servers export for ten minutes, and the alerts that are to come of it.
+const TESTS: &str = r#"
+rule_files: [alerts.yml]
+evaluation_interval: 30s
+tests:
+  - interval: 30s
+    input_series:
+      # In order: an owner and its standby, with d = 1s and rows that take more room than their writes.
+      - { series: 'destage_ready{job="destage",instance="owner"}', values: '1x20' }
+      - { series: 'destage_mode{job="destage",instance="owner",mode="normal"}', values: '1x20' }
+      - { series: 'destage_mode{job="destage",instance="owner",mode="standby"}', values: '0x20' }
+      - { series: 'destage_replicas_owned{job="destage",instance="owner"}', values: '1x20' }
+      - { series: 'destage_commit_seconds_bucket{instance="owner",le="0.1"}', values: '0x20' }
+      - { series: 'destage_commit_seconds_bucket{instance="owner",le="1"}', values: '0+30x20' }
+      - { series: 'destage_commit_seconds_bucket{instance="owner",le="+Inf"}', values: '0+30x20' }
+      - { series: 'destage_journal_sync_seconds_bucket{instance="owner",le="0.1"}', values: '0+30x20' }
+      - { series: 'destage_journal_sync_seconds_bucket{instance="owner",le="+Inf"}', values: '0+30x20' }
+      - { series: 'destage_ready{job="destage",instance="standby"}', values: '0x20' }
+      - { series: 'destage_mode{job="destage",instance="standby",mode="normal"}', values: '0x20' }
+      - { series: 'destage_mode{job="destage",instance="standby",mode="standby"}', values: '1x20' }
+      - { series: 'destage_replicas_owned{job="destage",instance="standby"}', values: '0x20' }
+      # Not in order, each in its own way.
+      - { series: 'destage_ready{job="destage",instance="stale"}', values: '0x20' }
+      - { series: 'destage_mode{job="destage",instance="stale",mode="normal"}', values: '0x20' }
+      - { series: 'destage_mode{job="destage",instance="stale",mode="standby"}', values: '0x20' }
+      - { series: 'destage_replicas_owned{job="other",instance="left"}', values: '0x20' }
+      - { series: 'destage_dirty_bytes{instance="rows"}', values: '50x20' }
+      - { series: 'destage_limited_bytes{instance="rows"}', values: '80x20' }
+      - { series: 'destage_dirty_bytes_max{instance="rows"}', values: '100x20' }
+      - { series: 'destage_journal_sync_seconds_bucket{instance="slow",le="0.1"}', values: '0x20' }
+      - { series: 'destage_journal_sync_seconds_bucket{instance="slow",le="1"}', values: '0+30x20' }
+      - { series: 'destage_journal_sync_seconds_bucket{instance="slow",le="+Inf"}', values: '0+30x20' }
+    promql_expr_test:
+      - expr: count by (alertname, instance, job) (ALERTS{alertstate="firing"})
+        eval_time: 10m
+        exp_samples:
+          - { labels: '{alertname="DestageNotReady",instance="stale",job="destage"}', value: 1 }
+          - { labels: '{alertname="DestageNoOwner",job="other"}', value: 1 }
+          - { labels: '{alertname="DestageBacklogNearLimit",instance="rows"}', value: 1 }
+          - { labels: '{alertname="DestageSlowSyncs",instance="slow"}', value: 1 }
+"#;
+
+#[test]
+fn alerts_come_of_servers_that_fail_and_of_no_others() {
+    if !has("promtool") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let rules = std::fs::read_to_string(examples().join("alerts.yml")).expect("the file is there");
+    std::fs::write(scratch.join("alerts.yml"), rules).expect("the folder is writable");
+    std::fs::write(scratch.join("tests.yml"), TESTS).expect("the folder is writable");
+    output(Command::new("promtool").args(["test", "rules"]).arg(scratch.join("tests.yml")));
+}
+
 /// Prometheus reads a page of metrics.
 #[track_caller]
 fn is_read(page: &str) {

@@ -68,6 +68,9 @@ fn a_standby_takes_over_and_the_former_owner_stops_with_11() {
     assert!(asking.ask(&["INFO", "replication"]).contains("role:slave"));
     assert!(client.ask(&["ROLE"]).starts_with("master"));
     assert_eq!((first.ready(), standby.ready()), (200, 503));
+    // It is not ready for good, which is no alarm: by its mode alerts tell it from a server that fails.
+    let (_, metrics) = standby.get("/metrics");
+    assert!(metrics.contains("destage_mode{mode=\"standby\"} 1\n"), "{metrics}");
     // Longer than the lease.
     first.pause();
     standby.await_owner();

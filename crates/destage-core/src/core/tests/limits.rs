@@ -103,18 +103,19 @@ fn at_the_dirty_limit_block_waits_in_order_of_arrival() {
     pair.settle();
 }
 
-/// How many writes of units of their own pass before one waits.
-fn passed(core: fn(Core) -> Core) -> usize {
+/// How many writes of units of their own pass before one waits, and what the status then says that counts.
+fn passed(core: fn(Core) -> Core) -> (usize, u64) {
     let mut pair = Pair::new(tight(AtLimit::Block));
     pair.core = core(pair.core);
-    (1..100).take_while(|&n| pair.write(n, &[n as u32]).contains(&execute(n))).count()
+    let passed = (1..100).take_while(|&n| pair.write(n, &[n as u32]).contains(&execute(n))).count();
+    (passed, pair.core.status().limited_bytes)
 }
 
 #[test]
 fn the_dirty_limit_counts_the_units_where_they_take_the_same_room() {
     // 65,536 bytes: writes of 4,096 bytes, with a unit of 100 bytes each or without.
-    assert_eq!(passed(|core| core), 15);
-    assert_eq!(passed(Core::counting_writes_only), 16);
+    assert_eq!(passed(|core| core), (15, 15 * 4_196));
+    assert_eq!(passed(Core::counting_writes_only), (16, 16 * 4_096));
 }
 
 #[test]
