@@ -11,6 +11,7 @@ few lines of `Results`, whose `get` looks for a result again and again. The brok
 import os
 from pathlib import Path
 
+import redis
 from celery import Celery
 from celery.backends.base import KeyValueStoreBackend
 
@@ -56,7 +57,13 @@ app.conf.update(
 writes = rows.for_writes()
 
 
-@app.task(bind=True, autoretry_for=(ConnectionError,), retry_backoff=True, max_retries=5)
+@app.task(bind=True, max_retries=5)
 def visit(self, customer: int) -> int:
     """The identity of the task is the token: it is the same each time that the task is done."""
-    return int(rows.once(writes, f"celery:{self.request.id}", "HINCRBY", f"customers:{customer}", "points", 1))
+    try:
+        return int(rows.once(writes, f"celery:{self.request.id}", "HINCRBY", f"customers:{customer}", "points", 1))
+    except redis.RedisError as error:
+        # Python's own ConnectionError is no error of redis-py. What is to be tried again is said in one place.
+        if not rows.may_be_sent_again(error):
+            raise
+        raise self.retry(exc=error, countdown=2**self.request.retries) from error
