@@ -10,7 +10,7 @@ use std::path::Path;
 pub(crate) type Texts = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The keys that a running server takes, by the command `policy`.
-const LIVE: [&str; 15] = [
+const LIVE: [&str; 16] = [
     "policy",
     "order",
     "when",
@@ -20,6 +20,7 @@ const LIVE: [&str; 15] = [
     "at-limit",
     "dirty-limit",
     "cache-size",
+    "journal-size",
     "batch",
     "linger",
     "on-reject",
@@ -169,6 +170,21 @@ mod tests {
         assert_eq!(asked, ["when=adaptive", "volume=v read-priority=on"]);
         assert_eq!(now[""]["listen"], "a");
         assert_eq!(taken(&now, &found, false).1, [""; 0]);
+    }
+
+    /// `order` and `auto` are taken before the parts of the policy are looked at.
+    #[test]
+    fn what_the_command_policy_changes_a_settings_file_changes_too() {
+        let policy = destage_core::Policy::default();
+        let change = |part: &str| destage_runtime::policy::change(&policy, &[format!("{part}=?")]);
+        let unknown = change("colour").unwrap_err().to_string();
+        let (_, list) = unknown.split_once("use ").expect("it says which there are");
+        let mut known: Vec<&str> = list.split(", ").flat_map(|part| part.split(" or ")).collect();
+        known.extend(["order", "auto"]);
+        known.sort_unstable();
+        let mut live = LIVE;
+        live.sort_unstable();
+        assert_eq!(live[..], known[..]);
     }
 
     #[test]
