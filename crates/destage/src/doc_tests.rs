@@ -97,6 +97,27 @@ fn every_command_line_of_the_documentation_is_understood() {
     assert!(run >= 10 && mentioned >= 10, "only {run} command lines, {mentioned} mentions");
 }
 
+/// What stands in the blocks of TOML, each by itself.
+fn settings(page: &str) -> Vec<String> {
+    let blocks = page.split("```toml\n").skip(1);
+    blocks.filter_map(|rest| Some(rest.split_once("```")?.0.to_owned())).collect()
+}
+
+#[test]
+fn every_settings_file_of_the_documentation_can_be_read() {
+    let mut count = 0;
+    for page in pages() {
+        for text in settings(&fs::read_to_string(&page).expect("the page is readable")) {
+            text.parse::<toml::Table>()
+                .unwrap_or_else(|error| panic!("{}: {error}{text}", page.display()));
+            count += 1;
+        }
+    }
+    assert!(count > 10, "only {count} blocks");
+    let twice = settings("```toml\n[table.a]\nx = 1\n[table.a]\ny = 1\n```\n");
+    assert!(twice[0].parse::<toml::Table>().is_err());
+}
+
 #[test]
 fn command_lines_that_have_gone_wrong_are_noticed() {
     let page = "`destage\nserve`\n\n```console\n$ destage serve --stalenes 3s\ndestage ready\n```\n\
