@@ -53,6 +53,13 @@ pub struct Log {
     pub is_mark_due: bool,
 }
 
+impl Log {
+    /// Nothing is left to be written but that its newest groups are durable.
+    const fn is_idle(self) -> bool {
+        self.buffered_bytes == 0 && self.is_mark_due
+    }
+}
+
 /// Who is there, as it is now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
@@ -283,8 +290,7 @@ impl GroupCommit {
         if self.is_full && !load.is_room_short {
             return Some(self.begin_flush(false, false));
         }
-        let is_idle = log.buffered_bytes == 0 && log.is_mark_due;
-        let is_marked = is_idle && self.mark_at().is_some_and(|at| at <= now);
+        let is_marked = log.is_idle() && self.mark_at().is_some_and(|at| at <= now);
         is_marked.then(|| self.begin_flush(true, false))
     }
 
@@ -314,7 +320,8 @@ impl GroupCommit {
         if self.wanted.is_some() || self.is_full {
             self.retry_at
         } else {
-            self.mark_at().filter(|_| log.is_mark_due)
+            // What is buffered is marked with what it is written with, so that nobody is to be woken for it.
+            self.mark_at().filter(|_| log.is_idle())
         }
     }
 

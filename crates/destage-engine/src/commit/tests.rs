@@ -100,7 +100,11 @@ impl Bench {
     fn begin(&mut self, load: Load) {
         for _ in 0..8 {
             let log = self.log();
-            let Some(step) = self.commit.next_due(self.now, log, load) else { return };
+            let Some(step) = self.commit.next_due(self.now, log, load) else {
+                let timeout = self.commit.next_timeout(log);
+                assert!(timeout.is_none_or(|at| at > self.now), "woken for nothing: {self:?}");
+                return;
+            };
             self.step(step);
         }
         panic!("there is always something due: {self:?}");
@@ -445,4 +449,24 @@ fn a_fast_disk_is_written_by_who_asks_and_beside_readers_by_a_lane() {
     let log = Log { buffered_bytes: 100, ..log };
     let step = commit.next_due(Time::ZERO, log, prompt);
     assert_eq!(step, Some(Step::WriteAndSync { here: false }));
+}
+
+#[test]
+fn nobody_is_woken_for_a_mark_while_something_is_buffered() {
+    let settings = CommitSettings { mark_after: Some(Span::from_secs(1)), ..two_lanes() };
+    let mut commit = GroupCommit::new(settings, Time::ZERO);
+    let idle = Log {
+        buffered_bytes: 0,
+        written: Lsn(1),
+        is_light: true,
+        is_direct: false,
+        is_mark_due: true,
+    };
+    let buffered = Log { buffered_bytes: 100, ..idle };
+    let now = Time::from_secs(5);
+    assert_eq!(commit.next_due(now, buffered, Load::default()), None);
+    assert_eq!(commit.next_timeout(buffered), None);
+    // The control: without anything buffered the mark is due.
+    assert!(commit.next_timeout(idle).is_some_and(|at| at <= now));
+    assert!(commit.next_due(now, idle, Load::default()).is_some());
 }

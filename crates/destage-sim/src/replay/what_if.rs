@@ -495,9 +495,11 @@ impl FrontEnd for Run<'_> {
     fn refuse(&mut self, request: RequestId, _refusal: Refusal) {
         if request.0 < WHOLE {
             self.ended_waiting(request);
-            let arrival = self.load.requests[request.0 as usize].arrival;
-            self.schedule.happened(self.now, arrival, Moment::Executed);
-            self.schedule.happened(self.now, arrival, Moment::Answered);
+            // What follows is not waited for in vain, be it the next part or what came after the answer.
+            let refused = &self.load.requests[request.0 as usize];
+            let first = &self.load.requests[refused.first as usize];
+            self.schedule.happened(self.now, refused.arrival, Moment::Executed);
+            self.schedule.happened(self.now, first.arrival, Moment::Answered);
         }
     }
 

@@ -77,7 +77,9 @@ impl<'l> Schedule<'l> {
 
     /// Takes the next one, with its place, if it is due.
     pub(super) fn take_until(&mut self, now: Time) -> Option<(u32, &'l (Time, Arrival))> {
-        let index = self.due.take_until(now)?;
+        let mut due = std::iter::from_fn(|| self.due.take_until(now));
+        // Two parts of one answer may both be refused, and what follows it be due twice.
+        let index = due.find(|&index| !self.has_come[index as usize])?;
         let arrival = &self.load.arrivals[index as usize];
         self.newest = (now, arrival.0);
         self.has_come[index as usize] = true;
@@ -150,6 +152,7 @@ mod tests {
         assert_eq!((take(&mut schedule, 0), take(&mut schedule, 600)), (Some(0), None));
         schedule.happened(at(3), 0, Moment::Executed);
         assert_eq!(schedule.next_at(), None, "it is not answered");
+        schedule.happened(at(3), 0, Moment::Answered);
         schedule.happened(at(3), 0, Moment::Answered);
         assert_eq!((take(&mut schedule, 3), take(&mut schedule, 4)), (None, Some(1)));
         assert_eq!(schedule.recorded(at(6)), at(13));
