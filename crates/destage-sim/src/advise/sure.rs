@@ -4,7 +4,7 @@ use super::{Choice, Front, Judged, Meter, Tuned, Wish};
 use crate::machine::{RunError, Settings, Tier, WritePolicy};
 use crate::replay::RecordedRun;
 use crate::trace::Request;
-use destage_core::{Policy, Span};
+use destage_core::{Policy, Span, When};
 use destage_runtime::human::{count, seconds};
 use destage_runtime::units::Bytes;
 use serde::Serialize;
@@ -32,7 +32,11 @@ pub enum Predicted {
 
 /// How far the model is to be trusted: each figure of the recorded run, as it was recorded and as the model has it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trust(Vec<(Predicted, f64, f64)>);
+pub struct Trust {
+    figures: Vec<(Predicted, f64, f64)>,
+    /// D of the recorded run.
+    staleness: Span,
+}
 
 /// A predicted figure and how sure it is. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -87,7 +91,7 @@ impl Wish {
             let known = Predicted::ALL
                 .into_iter()
                 .filter_map(|what| Some((what, recorded(what)?, of_judged(judged, what))));
-            Trust(known.collect())
+            Trust { figures: known.collect(), staleness: run.policy.staleness }
         };
         Ok(judged.first().map(trust))
     }
@@ -229,12 +233,16 @@ fn of_judged(judged: &Judged, what: Predicted) -> f64 {
 
 impl Trust {
     /// How sure the figures of what is advised are, as far as the recording tells. Of what is in force already they are those that
-    /// were recorded: no model knows better. A shorter D changes nothing as long as the origin was never that far behind.
+    /// were recorded: no model knows better. Another D changes nothing as long as the origin was never that far behind, but for
+    /// `adaptive`, whose pace it sets.
     pub fn of(&self, tuned: &Tuned) -> Vec<Sure> {
-        let behind = self.0.iter().find(|(what, ..)| *what == Predicted::Behind);
-        let bound = tuned.best.report.settings.flash.staleness.span().as_secs_f64();
-        let is_within = behind.is_some_and(|&(_, recorded, _)| recorded <= bound);
-        let is_as_recorded = tuned.is_kept && is_within;
+        let behind = self.figures.iter().find(|(what, ..)| *what == Predicted::Behind);
+        let flash = &tuned.best.report.settings.flash;
+        let bound = flash.staleness.span();
+        let is_within = behind.is_some_and(|&(_, recorded, _)| recorded <= bound.as_secs_f64());
+        let is_by_pace = matches!(flash.when, When::Adaptive { .. });
+        let is_alike = bound == self.staleness || (is_within && !is_by_pace);
+        let is_as_recorded = tuned.is_kept && is_alike;
         let sure = |&(what, recorded, modelled): &(Predicted, f64, f64)| {
             if is_as_recorded {
                 let (low, high) = (recorded.min(modelled), recorded.max(modelled));
@@ -247,7 +255,7 @@ impl Trust {
             let (low, high) = (predicted.min(other), predicted.max(other));
             Sure { what, recorded, modelled, predicted, low, high }
         };
-        self.0.iter().map(sure).collect()
+        self.figures.iter().map(sure).collect()
     }
 }
 
@@ -255,6 +263,16 @@ impl Sure {
     /// That what is asked for may be missed although the model does not say so, in words.
     pub fn doubt(&self, wish: &Wish) -> Option<String> {
         let limit = self.what.limit(wish)?.as_secs_f64();
+        // What stays is predicted as it was recorded, and judged by the model.
+        if self.predicted == self.recorded && self.recorded > limit && self.modelled <= limit {
+            return Some(format!(
+                "Missed is {}: it was recorded to be {}, more than {}, and is {} in the model.",
+                self.what.words(),
+                seconds(self.recorded),
+                seconds(limit),
+                seconds(self.modelled),
+            ));
+        }
         (self.predicted <= limit && self.high > limit).then(|| {
             format!(
                 "Not sure is {}: it may be {}, more than {}, if the model errs as it does about the recorded run ({} instead of {}).",

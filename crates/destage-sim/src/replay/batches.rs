@@ -164,6 +164,8 @@ pub(super) struct Batches {
     /// In the order in which they began.
     in_time: Vec<Recorded>,
     by_number: HashMap<u32, Traffic>,
+    /// The most units, where batches differ too little in size to tell what more of them cost.
+    untold_from: Option<u64>,
 }
 
 impl Batches {
@@ -180,26 +182,46 @@ impl Batches {
         let mut in_time = by_cost.clone();
         by_cost.sort_by_key(|batch| batch.cost);
         in_time.sort_by_key(|batch| batch.began);
-        Self { cost, by_cost, in_time, by_number }
+        let units = samples(load).map(|(size, _)| size.units);
+        let (least, most) =
+            units.fold((u64::MAX, 0), |(least, most), units| (least.min(units), most.max(units)));
+        let untold_from = (most > 0 && most < least.saturating_mul(2)).then_some(most);
+        Self { cost, by_cost, in_time, by_number, untold_from }
+    }
+
+    /// What a batch of this size costs, nanoseconds. Where nothing tells what more units cost than were recorded, they cost their
+    /// share.
+    fn cost(&self, size: BatchSize) -> u64 {
+        let cost = self.cost.nanos(size);
+        match self.untold_from {
+            Some(most) if size.units > most => {
+                let of_most = self.by_cost.last().map_or(cost, |largest| largest.cost);
+                let share = u128::from(of_most) * u128::from(size.units) / u128::from(most);
+                cost.max(u64::try_from(share).unwrap_or(u64::MAX))
+            }
+            _ => cost,
+        }
     }
 
     /// The traffic of a batch.
     pub(super) fn traffic(&self, size: BatchSize) -> Traffic {
-        Traffic::of(self.cost.nanos(size))
+        Traffic::of(self.cost(size))
     }
 
-    /// The traffic of a recorded one, by its number: one that failed is of none that is known.
-    pub(super) fn recorded_traffic(&self, number: Option<u32>) -> Traffic {
-        number.map_or(Traffic::NONE, |number| {
-            self.by_number.get(&number).copied().unwrap_or(Traffic(1))
-        })
+    /// The traffic of recorded ones, by their numbers: that of the one which costs most. `None` if nothing is known of any, for it
+    /// failed, or had not ended.
+    pub(super) fn recorded_traffic(&self, numbers: &[u32]) -> Option<Traffic> {
+        if numbers.is_empty() {
+            return Some(Traffic::NONE);
+        }
+        numbers.iter().filter_map(|number| self.by_number.get(number)).copied().max()
     }
 
     /// As long as that one of the recorded batches of about this size which began at about the same time: so the times need not lie
     /// on a line, and an origin that was slow for a while is slow then. Where none of the size is near in time, those nearest in
     /// size are. One that is larger than all of them takes longer by its share. Sizes are compared by what they cost.
     pub(super) fn took(&self, now: Time, size: BatchSize) -> Span {
-        let cost = self.cost.nanos(size);
+        let cost = self.cost(size);
         if let Some(near) = self.near(now, cost) {
             return near.took;
         }
@@ -295,6 +317,18 @@ pub(super) mod tests {
         let times = Batches::of(&load);
         let at_most = [50, 150, 250].map(|second| times.took(at(second), rows(1_050)));
         assert_eq!(at_most, [ms(4), ms(40), ms(4)]);
+    }
+
+    #[test]
+    fn larger_batches_take_longer_where_all_that_were_recorded_are_of_one_size() {
+        let ms = Span::from_millis;
+        let mut load = Load::default();
+        batches(&mut load, (0..30).map(|second| (4, ms(5 + second % 2))));
+        let times = Batches::of(&load);
+        let took = |units| times.took(Time::from_secs(3), rows(units));
+        assert!((ms(5)..=ms(6)).contains(&took(4)), "{:?}", took(4));
+        assert!((ms(4_000)..ms(9_000)).contains(&took(4_000)), "{:?}", took(4_000));
+        assert!(times.traffic(rows(4_000)) > times.traffic(rows(4)));
     }
 
     #[test]

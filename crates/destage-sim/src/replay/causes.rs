@@ -53,7 +53,7 @@ impl Causes {
         Some(Cause { arrival, moment: Moment::Answered, gap: now.since(at) })
     }
 
-    fn answered(&mut self, now: Time, arrival: u32) {
+    pub(super) fn answered(&mut self, now: Time, arrival: u32) {
         self.newest = Some((now, arrival));
         self.free.push_back((now, arrival));
     }

@@ -55,11 +55,11 @@ pub(super) struct Timed {
 }
 
 /// How long a fetch took, and of what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fetched {
     pub(super) identity: u64,
-    /// The number of the largest batch that was on its way to the origin when it began.
-    pub(super) beside: Option<u32>,
+    /// The numbers of the batches that were on their way to the origin when it began.
+    pub(super) beside: Box<[u32]>,
     pub(super) timed: Timed,
 }
 
@@ -91,9 +91,12 @@ pub(super) struct Request {
     pub(super) intent: Intent,
     /// Its place among the arrivals.
     pub(super) arrival: u32,
-    /// The first of those that are answered together, and of the first one how many these are.
+    /// The first of those that are answered together, and of the first one how many these are: none for what the driver reads
+    /// for itself.
     pub(super) first: u32,
     pub(super) parts: u32,
+    /// The answer's number, of a volume.
+    answer: u32,
     /// All its items were there when it came.
     pub(super) is_hit: bool,
     /// Of a volume, of the first read of an answer: how long the answer took once all of it was there.
@@ -140,8 +143,9 @@ struct Open {
     causes: Causes,
     /// Requests that are not executed yet.
     waiting: HashMap<RequestId, (u32, Box<[UnitId]>)>,
-    /// The request that was executed by the last effect.
+    /// The request that was executed by the last effect, and when.
     executing: Option<u32>,
+    executing_at: Time,
     /// Of them, those that write.
     waiting_writes: usize,
     /// A limit holds writes back.
@@ -150,8 +154,8 @@ struct Open {
     through: HashMap<UnitId, u32>,
     evicted: Option<u32>,
     syncing: Option<Time>,
-    /// When each began, and the number of the largest batch that was on its way then.
-    fetching: HashMap<UnitId, (Time, Option<u32>)>,
+    /// When each began, and the batches that were on their way then.
+    fetching: HashMap<UnitId, (Time, Box<[u32]>)>,
     /// Units of which the driver says at once that they are there.
     whole: HashSet<UnitId>,
     destaging: HashMap<BatchId, Sent>,
@@ -164,7 +168,8 @@ struct Open {
 #[derive(Clone, Debug)]
 struct Sent {
     number: u32,
-    items: Box<[u32]>,
+    lsns: Box<[Lsn]>,
+    items: Option<Box<[u32]>>,
     began: Time,
 }
 
@@ -177,7 +182,12 @@ struct Asked {
     executed: Option<(u32, Time)>,
     /// It waits for the origin.
     is_through: bool,
+    /// So many of its parts have gone through to the origin without a group.
+    through: u32,
 }
+
+/// The answer of what a driver reads for itself, such as the ends of a write of parts of blocks. Nobody hears of it.
+const NOBODY: u32 = 0;
 
 impl Load {
     /// How many requests wait in the core before clients send no more, since each of them waits for an answer: as many as did,
@@ -261,8 +271,12 @@ impl Load {
         if !self.counts_writes_only {
             return (index, None);
         }
+        if answer_of(request) == NOBODY {
+            return (index, self.open.causes.take(now));
+        }
         let Some(asked) = self.open.answers.get_mut(&answer_of(request)) else {
-            let asked = Asked { first: index, last: index, executed: None, is_through: false };
+            let (executed, is_through, through) = (None, false, 0);
+            let asked = Asked { first: index, last: index, executed, is_through, through };
             self.open.answers.insert(answer_of(request), asked);
             return (index, self.open.causes.take(now));
         };
@@ -275,11 +289,28 @@ impl Load {
         (asked.first, Some(Cause { arrival, moment, gap: now.since(at) }))
     }
 
+    /// The request that is being executed at this very moment.
+    fn executes_now(&self, now: Time) -> Option<u32> {
+        self.open.executing.filter(|_| self.open.executing_at == now)
+    }
+
+    /// A part of an answer has gone through to the origin. Once all have, it is answered without the core's hearing of it.
+    fn went_through(&mut self, now: Time, request: u32) {
+        let Request { answer, .. } = self.requests[request as usize];
+        let Some(asked) = self.open.answers.get_mut(&answer) else { return };
+        asked.through += 1;
+        let Request { parts, arrival, .. } = self.requests[asked.first as usize];
+        if asked.through == parts {
+            self.open.answers.remove(&answer);
+            self.open.causes.answered(now, arrival);
+        }
+    }
+
     /// All that was asked for an answer is done.
     fn answered(&mut self, now: Time, client: ClientId, wrote: bool) {
         let Some(asked) = self.open.answers.remove(&answer(client)) else { return };
         let Some((last, began)) = asked.executed else { return };
-        let is_done_now = self.open.executing == Some(last);
+        let is_done_now = self.executes_now(now) == Some(last);
         // A write that had to be on the medium by itself was answered when waiting for it ended, which is told as well.
         if !wrote || asked.is_through || is_done_now {
             let arrival = self.requests[asked.first as usize].arrival;
@@ -298,7 +329,8 @@ impl Load {
         if !self.counts_writes_only {
             return None;
         }
-        let cause = match self.open.executing {
+        let writes = |index: &u32| self.requests[*index as usize].intent.writes();
+        let cause = match self.executes_now(now).filter(writes) {
             Some(executing) => {
                 let (arrival, gap) = (self.requests[executing as usize].arrival, Span::ZERO);
                 Some(Cause { arrival, moment: Moment::Executed, gap })
@@ -374,12 +406,14 @@ impl Observer for Load {
                     arrival: self.arrivals.len() as u32,
                     first,
                     parts: 0,
+                    answer: answer_of(request),
                     is_hit: units.iter().all(|&unit| core.is_present(unit)),
                     served: None,
                     items,
                     writes: Vec::new(),
                 });
-                self.requests[first as usize].parts += 1;
+                let is_of_driver = self.counts_writes_only && answer_of(request) == NOBODY;
+                self.requests[first as usize].parts += u32::from(!is_of_driver);
                 self.open.waiting.insert(request, (index, units.into()));
                 self.waiting_max = self.waiting_max.max(self.open.waiting.len());
                 self.open.waiting_writes += usize::from(intent.writes());
@@ -416,6 +450,9 @@ impl Observer for Load {
                 let bytes = units.iter().fold(0_u32, |sum, &(_, size)| sum.saturating_add(size));
                 let write = Write::new(DomainId(0), items, bytes, bytes);
                 self.wrote(write, request);
+                if let Some(request) = request.filter(|_| self.counts_writes_only) {
+                    self.went_through(now, request);
+                }
             }
             Input::Release { units } => {
                 for unit in units {
@@ -446,17 +483,29 @@ impl Observer for Load {
             }
             Input::Invalidate { unit } | Input::Reload { unit } => {
                 let item = self.item(unit, core);
-                self.arrives(now, Arrival::Invalidate(item));
+                // Of a volume that is zeroed, or else comes when it came.
+                let executing = self.executes_now(now).filter(|_| self.counts_writes_only);
+                let cause = executing.map(|executing| {
+                    let (arrival, gap) = (self.requests[executing as usize].arrival, Span::ZERO);
+                    Cause { arrival, moment: Moment::Executed, gap }
+                });
+                self.follows(now, Arrival::Invalidate(item), cause);
             }
             Input::Synced { result: Ok(()), .. } => {
                 let began = self.open.syncing.take();
                 self.syncs.extend(began.map(|began| Timed { began, took: now.since(began) }));
             }
             Input::Destaged { batch, result } => {
-                if let Some(Sent { number, items, began }) = self.open.destaging.remove(&batch)
+                if let Some(Sent { number, lsns, items, began }) =
+                    self.open.destaging.remove(&batch)
                     && result.is_ok()
                 {
-                    self.destages.push(BatchTime { number, items, began, took: now.since(began) });
+                    lsns.iter().for_each(|lsn| {
+                        self.open.groups.remove(lsn);
+                    });
+                    let took = now.since(began);
+                    let batch = items.map(|items| BatchTime { number, items, began, took });
+                    self.destages.extend(batch);
                 }
             }
             Input::SetPolicy(policy) => {
@@ -476,7 +525,7 @@ impl Observer for Load {
             Effect::Execute { request, access, .. } => {
                 // A request from before the recording is not known.
                 let Some((index, units)) = self.ended_waiting(request) else { return };
-                self.open.executing = Some(index);
+                (self.open.executing, self.open.executing_at) = (Some(index), now);
                 if let Some(asked) = self.open.answers.get_mut(&answer_of(request)) {
                     asked.executed = Some((index, now));
                     asked.is_through = access != Access::Back;
@@ -501,16 +550,19 @@ impl Observer for Load {
             Effect::Sync { .. } => self.open.syncing = Some(now),
             Effect::Fetch { unit } => {
                 let is_whole = self.open.whole.remove(&unit);
-                let batches = self.open.destaging.values();
-                let largest = batches.max_by_key(|batch| (batch.items.len(), batch.number));
-                let fetch = (unit, (now, largest.map(|batch| batch.number)));
+                let batches = self.open.destaging.values().map(|batch| batch.number).collect();
+                let fetch = (unit, (now, batches));
                 self.open.fetching.extend((!is_whole).then_some(fetch));
             }
             Effect::Destage { batch, .. } => {
-                let groups = &mut self.open.groups;
-                let groups = core.batch(batch).iter().filter_map(|lsn| groups.remove(lsn));
-                let items = groups.flatten().map(|(item, _)| item).collect();
-                let sent = Sent { number: self.open.batches, items, began: now };
+                let lsns = core.batch(batch);
+                let groups = lsns.iter().map(|lsn| self.open.groups.get(lsn));
+                // One of groups from before the recording is of no known size.
+                let groups: Option<Vec<_>> = groups.collect();
+                let items = groups
+                    .map(|groups| groups.into_iter().flatten().map(|(item, _)| *item).collect());
+                let (number, lsns) = (self.open.batches, lsns.into());
+                let sent = Sent { number, lsns, items, began: now };
                 self.open.destaging.insert(batch, sent);
                 self.open.batches += 1;
             }

@@ -27,7 +27,7 @@ impl Times {
         let mut of_each: HashMap<u64, VecDeque<(Traffic, Span)>> = HashMap::new();
         let mut fetches: BTreeMap<Traffic, Vec<Timed>> = BTreeMap::new();
         for fetch in &load.fetches {
-            let traffic = batches.recorded_traffic(fetch.beside);
+            let Some(traffic) = batches.recorded_traffic(&fetch.beside) else { continue };
             of_each.entry(fetch.identity).or_default().push_back((traffic, fetch.timed.took));
             fetches.entry(traffic).or_default().push(fetch.timed);
         }
@@ -149,7 +149,7 @@ mod tests {
         let timed = |took| Timed { began: Time::ZERO, took };
         load.syncs = vec![timed(ms(1)), timed(ms(3))];
         let (identity, timed_fetch) = (7, timed(ms(5)));
-        load.fetches = vec![Fetched { identity, beside: None, timed: timed_fetch }];
+        load.fetches = vec![Fetched { identity, beside: [].into(), timed: timed_fetch }];
         batches(&mut load, [(1, ms(3)), (2, ms(4)), (11, ms(13))]);
         let devices = load.devices().expect("they were recorded");
         assert_eq!((devices.flash.write.span(), devices.filer.read.span()), (ms(2), ms(5)));
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(Times::of(&load).fetch(at(0), 1, Traffic::NONE), ASSUMED);
         let fetched = |identity, began, took| Fetched {
             identity,
-            beside: None,
+            beside: [].into(),
             timed: Timed { began: at(began), took: ms(took) },
         };
         // As they ended.
@@ -187,9 +187,9 @@ mod tests {
         let mut load = Load::default();
         batches(&mut load, [(1, ms(10)), (100, ms(1_000))]);
         let [small, large] = [0, 1].map(|index| Some(load.destages[index].number));
-        let fetched = |identity, beside, began, took| Fetched {
+        let fetched = |identity, beside: Option<u32>, began, took| Fetched {
             identity,
-            beside,
+            beside: beside.into_iter().collect(),
             timed: Timed { began: at(began), took: ms(took) },
         };
         load.fetches = vec![
@@ -198,9 +198,11 @@ mod tests {
             fetched(2, small, 2, 20),
             fetched(3, large, 3, 800),
         ];
-        let fetch = |times: &mut Times, identity, beside| {
-            let traffic = times.batches.recorded_traffic(beside);
-            times.fetch(at(9), identity, traffic)
+        // One that had not ended says nothing.
+        load.fetches.push(fetched(1, Some(77), 4, 90_000));
+        let fetch = |times: &mut Times, identity, beside: Option<u32>| {
+            let traffic = times.batches.recorded_traffic(&Vec::from_iter(beside));
+            times.fetch(at(9), identity, traffic.expect("it is known"))
         };
         // The same thing's own where it was as busy; else one that was, of about that time.
         let mut times = Times::of(&load);
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(fetch(&mut times, 1, large), ms(800));
         // Where nothing was as busy, those stand for it that were nearly so.
         load.fetches.remove(0);
-        load.fetches.pop();
+        load.fetches.truncate(2);
         let mut times = Times::of(&load);
         assert_eq!(fetch(&mut times, 1, None), ms(30));
         assert_eq!(fetch(&mut times, 7, None), ms(20));

@@ -170,7 +170,7 @@ impl Run<'_> {
         let (mut arrived, total) = (0, load.arrivals.len() as u64);
         loop {
             self.tell(Input::Tick);
-            let arrival = self.schedule.next_at().filter(|_| !self.clients_wait());
+            let arrival = self.schedule.next_at(self.clients_wait());
             let timeout = self.core.next_timeout();
             let next = [arrival, timeout, self.events.next_at()].into_iter().flatten().min();
             let Some(next) = next.filter(|&next| next <= self.end()) else {
@@ -186,8 +186,8 @@ impl Run<'_> {
             while let Some(event) = self.events.take_until(self.now) {
                 self.happen(&event);
             }
-            while !self.clients_wait()
-                && let Some((place, (recorded, arrival))) = self.schedule.take_until(self.now)
+            while let Some((place, (recorded, arrival))) =
+                self.schedule.take_until(self.now, self.clients_wait())
             {
                 if !self.is_warm && load.is_warm(*recorded) {
                     self.count_anew();
@@ -231,10 +231,12 @@ impl Run<'_> {
         let is_draining = self.drains && self.core.status().dirty_groups > 0;
         let (began, ended) = (self.load.began.unwrap_or_default(), self.load.ended);
         match () {
-            () if is_draining => ended + DRAIN_MAX,
             () if self.load.counts_writes_only && !self.schedule.is_over() => {
                 ended + Span(ended.since(began).0.saturating_mul(LONGER_MAX))
             }
+            () if is_draining => ended + DRAIN_MAX,
+            // As long after the last arrival as it was.
+            () if self.load.counts_writes_only => ended.max(self.schedule.shifted(ended)),
             () => ended,
         }
     }
@@ -354,6 +356,15 @@ impl Run<'_> {
         }
     }
 
+    /// A part of an answer is done or refused. The first one, if that was the last; `None`, too, for what the driver reads for
+    /// itself.
+    fn part_done(&mut self, request: u32) -> Option<usize> {
+        let first = self.load.requests[request as usize].first as usize;
+        let left = self.left[first].checked_sub(1)?;
+        self.left[first] = left;
+        (left == 0).then_some(first)
+    }
+
     fn respond_read(&mut self, index: u32, lsn: Lsn) {
         let client = ClientId(index);
         self.answers.insert(client, false);
@@ -407,11 +418,7 @@ impl Run<'_> {
     }
 
     fn answered(&mut self, request: u32, wrote: bool) {
-        let first = self.load.requests[request as usize].first as usize;
-        self.left[first] -= 1;
-        if self.left[first] > 0 {
-            return;
-        }
+        let Some(first) = self.part_done(request) else { return };
         let (arrived, _) = self.arrived[first];
         let span = self.now.since(arrived);
         self.times_of[usize::from(wrote)].add(span);
@@ -496,10 +503,12 @@ impl FrontEnd for Run<'_> {
         if request.0 < WHOLE {
             self.ended_waiting(request);
             // What follows is not waited for in vain, be it the next part or what came after the answer.
-            let refused = &self.load.requests[request.0 as usize];
-            let first = &self.load.requests[refused.first as usize];
-            self.schedule.happened(self.now, refused.arrival, Moment::Executed);
-            self.schedule.happened(self.now, first.arrival, Moment::Answered);
+            let requests = &self.load.requests;
+            let arrival = requests[request.0 as usize].arrival;
+            self.schedule.happened(self.now, arrival, Moment::Executed);
+            if let Some(first) = self.part_done(request.0 as u32) {
+                self.schedule.happened(self.now, requests[first].arrival, Moment::Answered);
+            }
         }
     }
 

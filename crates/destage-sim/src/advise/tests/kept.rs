@@ -78,6 +78,12 @@ fn what_stays_is_judged_with_the_limits_that_were_recorded_and_predicted_to_be_a
     for sure in &sure {
         assert_eq!(sure.predicted, sure.recorded, "{sure}");
     }
+    // The model does not miss what was recorded to be missed: that is said.
+    let mut slow = *sure.iter().find(|it| it.what == Predicted::P99Read).expect("it is predicted");
+    (slow.recorded, slow.predicted, slow.modelled) = (0.006, 0.006, 0.004);
+    let limited = |ms| Wish { p99_read: Some(Span::from_millis(ms)), ..wish };
+    assert!(slow.doubt(&limited(5)).is_some_and(|doubt| doubt.contains("was recorded")));
+    assert_eq!((slow.doubt(&limited(7)), slow.doubt(&limited(3))), (None, None));
     let as_other = trust.of(&Tuned { is_kept: false, ..tuned });
     for (kept, other) in sure.iter().zip(as_other) {
         assert_eq!(other.predicted, kept.modelled, "{other}");

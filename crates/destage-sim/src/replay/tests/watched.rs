@@ -205,3 +205,49 @@ fn who_waits_for_an_answer_asks_sooner_where_it_comes_sooner() {
     assert_eq!((roomy.fetches, roomy.writes), (2, 25));
     assert!(roomy.batches <= 3, "{roomy:?}");
 }
+
+#[test]
+fn what_the_driver_reads_for_itself_is_no_answer_and_what_goes_through_is_one() {
+    let at = |ms| Time::from_secs(1) + Span::from_millis(ms);
+    let mut through = policy();
+    through.acknowledge = destage_core::Acknowledge::Origin;
+    let mut core = Core::new(at(0), through);
+    let mut watched = Watched::new(Span::ZERO);
+    watched.note_subject("block v");
+    let mut tell = |now, input: Input<'_>| tell(&mut watched, &mut core, now, input);
+    let mut number = 0;
+    let mut part = |answer| {
+        number += 1;
+        destage_record::part_of(ClientId(answer), number)
+    };
+    let fetched =
+        |unit: u32| Input::Fetched { unit: UnitId(unit), result: Ok(BLOCK), identity: unit.into() };
+    let read = |request, units| Input::Access { request, intent: Intent::Read, units };
+    let answer = |client| Input::Respond { client: ClientId(client), lsn: Lsn(0), wrote: false };
+    // The ends of two writes, a second apart, and a read of a client.
+    tell(at(0), read(part(0), &[UnitId(1)]));
+    tell(at(10), fetched(1));
+    tell(at(500), read(part(1), &[UnitId(2)]));
+    tell(at(510), fetched(2));
+    tell(at(510), answer(1));
+    tell(at(1_000), read(part(0), &[UnitId(3)]));
+    tell(at(1_010), fetched(3));
+    // A write that goes to the origin without a group, and what follows it.
+    let intent = Intent::Write { bytes: BLOCK, ack: Ack::Policy, fetch: false };
+    tell(at(1_100), Input::Access { request: part(2), intent, units: &[UnitId(9)] });
+    let units = &[(UnitId(9), BLOCK)];
+    let access = Access::Through;
+    tell(at(1_120), Input::Through { units, access, result: Ok(()) });
+    tell(at(1_121), read(part(3), &[UnitId(2)]));
+    tell(at(1_121), answer(3));
+    let (load, run) = watched.into_run();
+    let modelled = what_if(&load, Policy::clone).expect("something was recorded");
+    let recorded = run.and_then(|run| run.reads).expect("they are told");
+    assert_eq!((recorded.count, modelled.reads.answered, modelled.unanswered), (2, 2, 0));
+    assert!((modelled.reads.max - 0.010).abs() < 1e-9, "{:?}", modelled.reads);
+    let cause = load.causes.last().copied().flatten().expect("it followed something");
+    assert_eq!(
+        (cause.gap, load.arrivals[cause.arrival as usize].0),
+        (Span::from_millis(1), at(1_100))
+    );
+}

@@ -9,17 +9,17 @@ use destage_core::Time;
 /// The arrivals of a load that have not come.
 ///
 /// Of rows each comes when it came. Of a volume each follows what it followed, at the distance at which it did. After a long
-/// pause it comes when it came, too: whatever it waited for was a time. What is no request comes once all has come that came
-/// before it.
+/// pause it comes when it came, too: whatever it waited for was a time. What is no request comes when it came.
 pub(super) struct Schedule<'l> {
     load: &'l Load,
     due: Events<u32>,
+    /// What is no request: no client that waits holds it back.
+    controls: Events<u32>,
     /// The first that follows each arrival, and the next one that follows the same.
     followers: Vec<u32>,
     next: Vec<u32>,
     has_come: Vec<bool>,
-    /// The first that has not come, and how many have not.
-    lowest: usize,
+    /// How many have not.
     left: usize,
     /// The newest one: when it came, and when it did in the recording.
     newest: (Time, Time),
@@ -31,10 +31,10 @@ impl<'l> Schedule<'l> {
         let mut schedule = Self {
             load,
             due: Events::default(),
+            controls: Events::default(),
             followers: vec![NONE; all],
             next: vec![NONE; all],
             has_come: vec![false; all],
-            lowest: 0,
             left: all,
             newest: (began, began),
         };
@@ -45,48 +45,50 @@ impl<'l> Schedule<'l> {
             }
         }
         for (index, (at, _)) in load.arrivals.iter().enumerate() {
-            if load.causes[index].is_none() && !schedule.is_in_turn(index) {
-                schedule.due.plan(*at, index as u32);
+            if load.causes[index].is_none() {
+                schedule.plan(*at, index);
             }
         }
-        schedule.turn(began);
         schedule
     }
 
-    /// Whether it comes only once all has come that came before it.
-    fn is_in_turn(&self, index: usize) -> bool {
-        let is_request =
-            matches!(self.load.arrivals[index].1, Arrival::Request(_) | Arrival::Wait(_));
-        self.load.counts_writes_only && !is_request
+    fn plan(&mut self, at: Time, index: usize) {
+        let is_control = matches!(
+            self.load.arrivals[index].1,
+            Arrival::Policy(_) | Arrival::Pause | Arrival::Resume | Arrival::Drain
+        );
+        let is_control = is_control && self.load.counts_writes_only;
+        let queue = if is_control { &mut self.controls } else { &mut self.due };
+        queue.plan(at, index as u32);
     }
 
-    fn turn(&mut self, now: Time) {
-        while self.has_come.get(self.lowest) == Some(&true) {
-            self.lowest += 1;
-        }
-        if self.lowest < self.has_come.len() && self.is_in_turn(self.lowest) {
-            let (at, arrival) = &self.load.arrivals[self.lowest];
-            let at = if matches!(arrival, Arrival::Invalidate(_)) { now } else { now.max(*at) };
-            self.due.plan(at, self.lowest as u32);
-        }
-    }
-
-    pub(super) fn next_at(&self) -> Option<Time> {
-        self.due.next_at()
+    /// When the next one comes; `is_full` if clients wait, and send nothing.
+    pub(super) fn next_at(&self, is_full: bool) -> Option<Time> {
+        let due = self.due.next_at().filter(|_| !is_full);
+        [self.controls.next_at(), due].into_iter().flatten().min()
     }
 
     /// Takes the next one, with its place, if it is due.
-    pub(super) fn take_until(&mut self, now: Time) -> Option<(u32, &'l (Time, Arrival))> {
-        let mut due = std::iter::from_fn(|| self.due.take_until(now));
-        // Two parts of one answer may both be refused, and what follows it be due twice.
-        let index = due.find(|&index| !self.has_come[index as usize])?;
+    pub(super) fn take_until(
+        &mut self,
+        now: Time,
+        is_full: bool,
+    ) -> Option<(u32, &'l (Time, Arrival))> {
+        let index = self.controls.take_until(now).or_else(|| {
+            let next = || if is_full { None } else { self.due.take_until(now) };
+            let mut due = std::iter::from_fn(next);
+            // Two parts of one answer may both be refused, and what follows it be due twice.
+            due.find(|&index| !self.has_come[index as usize])
+        })?;
         let arrival = &self.load.arrivals[index as usize];
-        self.newest = (now, arrival.0);
+        // What came at a time of its own tells nothing of how far the others are, unless they are further.
+        let cause = self.load.causes[index as usize];
+        let is_chained = cause.is_some_and(|cause| cause.gap <= THINK_MAX);
+        if is_chained || !self.load.counts_writes_only || arrival.0 <= self.recorded(now) {
+            self.newest = (now, arrival.0);
+        }
         self.has_come[index as usize] = true;
         self.left -= 1;
-        if self.lowest == index as usize {
-            self.turn(now);
-        }
         Some((index, arrival))
     }
 
@@ -100,7 +102,7 @@ impl<'l> Schedule<'l> {
             let Some(cause) = cause.filter(|_| !self.has_come[index]) else { continue };
             let recorded = self.load.arrivals[index].0;
             let at = if cause.gap <= THINK_MAX { now + cause.gap } else { now.max(recorded) };
-            self.due.plan(at, index as u32);
+            self.plan(at, index);
         }
     }
 
@@ -113,6 +115,12 @@ impl<'l> Schedule<'l> {
     pub(super) fn recorded(&self, now: Time) -> Time {
         let (came, recorded) = self.newest;
         recorded + now.since(came)
+    }
+
+    /// When it will be now what it was in the recording then, once all have come.
+    pub(super) fn shifted(&self, recorded: Time) -> Time {
+        let (came, then) = self.newest;
+        came + recorded.since(then)
     }
 }
 
@@ -147,13 +155,16 @@ mod tests {
     fn what_follows_an_answer_comes_as_long_after_it_as_it_did() {
         let load = load();
         let mut schedule = Schedule::new(&load, at(0));
-        let take =
-            |schedule: &mut Schedule<'_>, ms| schedule.take_until(at(ms)).map(|(place, _)| place);
-        assert_eq!((take(&mut schedule, 0), take(&mut schedule, 600)), (Some(0), None));
+        let take = |schedule: &mut Schedule<'_>, ms| {
+            schedule.take_until(at(ms), false).map(|(place, _)| place)
+        };
+        assert_eq!((take(&mut schedule, 0), take(&mut schedule, 509)), (Some(0), None));
         schedule.happened(at(3), 0, Moment::Executed);
-        assert_eq!(schedule.next_at(), None, "it is not answered");
+        assert_eq!(schedule.next_at(false), Some(at(510)), "it is not answered");
         schedule.happened(at(3), 0, Moment::Answered);
         schedule.happened(at(3), 0, Moment::Answered);
+        assert_eq!(schedule.next_at(true), Some(at(510)), "clients that wait hold back no drain");
+        assert_eq!(schedule.take_until(at(4), true).map(|(place, _)| place), None);
         assert_eq!((take(&mut schedule, 3), take(&mut schedule, 4)), (None, Some(1)));
         assert_eq!(schedule.recorded(at(6)), at(13));
         schedule.happened(at(6), 1, Moment::Answered);
@@ -161,14 +172,14 @@ mod tests {
         assert!(!schedule.is_over());
         assert_eq!((take(&mut schedule, 509), take(&mut schedule, 510)), (None, Some(3)));
         assert!(schedule.is_over());
-        // Slower than it was: nothing comes before the answer, and the drain comes last.
+        // Slower than it was: nothing comes before the answer, but what is no request comes when it came.
         let mut schedule = Schedule::new(&load, at(0));
-        assert_eq!(take(&mut schedule, 0), Some(0));
+        assert_eq!((take(&mut schedule, 0), take(&mut schedule, 510)), (Some(0), Some(3)));
         schedule.happened(at(600), 0, Moment::Answered);
         assert_eq!(take(&mut schedule, 601), Some(1));
-        assert_eq!(schedule.next_at(), None);
+        assert_eq!(schedule.next_at(false), None);
         schedule.happened(at(700), 1, Moment::Answered);
-        assert_eq!((take(&mut schedule, 700), take(&mut schedule, 700)), (Some(2), Some(3)));
+        assert_eq!((take(&mut schedule, 700), take(&mut schedule, 700)), (Some(2), None));
     }
 
     #[test]
@@ -178,8 +189,8 @@ mod tests {
         load.causes = vec![None; 4];
         let mut schedule = Schedule::new(&load, at(0));
         let all = std::iter::from_fn(|| {
-            let next = schedule.next_at()?;
-            schedule.take_until(next).map(|(place, _)| (place, next))
+            let next = schedule.next_at(false)?;
+            schedule.take_until(next, false).map(|(place, _)| (place, next))
         });
         let came: Vec<_> = all.collect();
         assert_eq!(came, [(0, at(0)), (1, at(11)), (2, at(500)), (3, at(510))]);

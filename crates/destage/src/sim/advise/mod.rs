@@ -527,7 +527,7 @@ impl Advice<'_> {
         out.push_str("\nhow sure:\n");
         out.extend(self.how_sure().iter().map(|line| format!("  {line}\n")));
         if !self.choices.is_empty() {
-            out.push_str("\nfurther choices, against the first of the ranking:\n");
+            out.push_str("\nfurther choices, against the candidate that each was tried on:\n");
             out.extend(self.choices.iter().map(|choice| format!("  {}\n", told(choice))));
         }
         out.push_str(&format!("\nto start:  {}\nonline:    {}\n", self.command, self.online));
