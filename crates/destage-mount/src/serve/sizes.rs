@@ -3,7 +3,8 @@
 //! The kernel drops the attributes of an answer if it was told meanwhile to forget what it remembers of the file, and goes on
 //! with the size that it had. A `stat` shows the answer all the same, but `lseek` to the end takes that size, which another host
 //! may have changed long ago. So nothing is forgotten beside a question: it is once that is answered. There are two exceptions,
-//! since what the kernel would show else is worse: a file whose set-user-ID bit goes, and all files when the lease is lost.
+//! since what the kernel would show else is worse: a file whose set-user-ID bit goes, and all files when the lease is lost. And a
+//! question may come between the last look for one and the kernel's forgetting, a moment later: nothing keeps it out.
 
 use super::live::Live;
 use crate::ask::{Answer, Answered, Errno, Ino};

@@ -229,7 +229,14 @@ enum Look {
 /// time, and are not to take each other for who has it: that one alone holds it exclusively.
 fn look(path: &Path) -> Look {
     let unknown = |error: std::io::Error| {
-        Look::Unknown(format!("its lock {} cannot be looked at: {error}", path.display()))
+        // Whoever knows that it is off may make the file anew: one that nobody has locked is free.
+        let way_out = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "; if that host is surely off, an empty file of this name frees it"
+            }
+            _ => "",
+        };
+        Look::Unknown(format!("its lock {} cannot be looked at: {error}{way_out}", path.display()))
     };
     let mut file = match File::options().read(true).write(true).open(path) {
         Ok(file) => file,

@@ -12,11 +12,12 @@ pub(super) struct Lease {
     pub(super) valid_until: Time,
     renew_at: Time,
     is_renewing: bool,
-    /// Something failed: not tried again before.
+    /// No lease was to be had: not asked for again before.
     retry_at: Time,
     is_asked: bool,
-    /// What the store holds must be read again.
+    /// What the store holds must be read again, but not before then.
     pub(super) is_load_due: bool,
+    load_at: Time,
     is_loading: bool,
     /// How often that has been so since the store last answered a transaction.
     pub(super) doubts: u8,
@@ -86,7 +87,7 @@ impl Host {
             }
             None => {
                 self.lease.is_load_due = true;
-                self.lease.retry_at = after(now, self.settings.retry_after);
+                self.lease.load_at = after(now, self.settings.retry_after);
             }
         }
         self.step(now);
@@ -99,15 +100,17 @@ impl Host {
     }
 
     /// What the store holds must be read again. Not at once: a store that refuses a transaction refuses it again, and reading all
-    /// of it is the dearest thing that hosts ask of it.
+    /// of it is the dearest thing that hosts ask of it. Nor so late that others wait for long for what this host is asked for.
     pub(super) fn load_later(&mut self, now: Time) {
         let lease = &mut self.lease;
-        let pause = |doubts: u8| Span(self.settings.retry_after.0.saturating_mul(1 << doubts));
-        if now > after(lease.retry_at, pause(DOUBLINGS_MAX)) {
+        let longest = Span(self.settings.lease.0 / PAUSE_DIVISOR).max(self.settings.retry_after);
+        let pause =
+            |doubts: u8| Span(self.settings.retry_after.0.saturating_mul(1 << doubts)).min(longest);
+        if now > after(lease.load_at, pause(DOUBLINGS_MAX)) {
             // All went well meanwhile.
             lease.doubts = 0;
         }
-        lease.retry_at = after(now, pause(lease.doubts));
+        lease.load_at = after(now, pause(lease.doubts));
         lease.doubts = (lease.doubts + 1).min(DOUBLINGS_MAX);
         lease.is_load_due = true;
     }
@@ -161,15 +164,17 @@ impl Host {
             return None;
         }
         let lease = &self.lease;
-        let waits = lease.is_load_due && !lease.is_loading || lease.id.is_none();
-        let retry = (waits && !lease.is_asked).then_some(lease.retry_at);
+        let retry = (lease.id.is_none() && !lease.is_asked).then_some(lease.retry_at);
+        // What is under way ends by itself, and the load comes then.
+        let loads = lease.id.is_some() && lease.is_load_due && !lease.is_loading;
+        let load = (loads && self.inflight.is_none()).then_some(lease.load_at);
         let renew = (lease.id.is_some() && !lease.is_renewing).then_some(lease.renew_at);
         let end = lease.id.map(|_| lease.valid_until);
         let fences = self.fencing.values().filter_map(|fencing| match fencing {
             Fencing::Silent(since) => Some(after(*since, self.settings.margin)),
             Fencing::Asked(_) | Fencing::Done(_) => None,
         });
-        retry.into_iter().chain(renew).chain(end).chain(fences).min()
+        retry.into_iter().chain(load).chain(renew).chain(end).chain(fences).min()
     }
 
     fn extend(&mut self, asked: Time) {
@@ -197,7 +202,7 @@ impl Host {
     pub(super) fn load_if_due(&mut self, now: Time) {
         let lease = &mut self.lease;
         let is_due = lease.id.is_some() && lease.is_load_due && !lease.is_loading;
-        if is_due && self.inflight.is_none() && now >= lease.retry_at {
+        if is_due && self.inflight.is_none() && now >= lease.load_at {
             (lease.is_loading, lease.is_load_due) = (true, false);
             self.effects.push_back(Effect::Load);
         }
@@ -274,3 +279,5 @@ pub(super) fn after(time: Time, span: Span) -> Time {
 
 /// The longest pause is so many times twice as long as the first one.
 const DOUBLINGS_MAX: u8 = 4;
+/// No pause is longer than this share of a lease.
+const PAUSE_DIVISOR: u64 = 8;
