@@ -240,7 +240,7 @@ impl Trust {
         let flash = &tuned.best.report.settings.flash;
         let bound = flash.staleness.span();
         let is_within = behind.is_some_and(|&(_, recorded, _)| recorded <= bound.as_secs_f64());
-        let is_by_pace = matches!(flash.when, When::Adaptive { .. });
+        let is_by_pace = matches!(flash.when, When::Adaptive);
         let is_alike = bound == self.staleness || (is_within && !is_by_pace);
         let is_as_recorded = tuned.is_kept && is_alike;
         let sure = |&(what, recorded, modelled): &(Predicted, f64, f64)| {
