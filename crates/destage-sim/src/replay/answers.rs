@@ -1,5 +1,6 @@
 //! How long the requests of a recorded run took, as its core saw it.
 
+use super::load::NOBODY;
 use super::{Load, Observer, Tally, is_of_rows};
 use crate::machine::{Gathered, Latency};
 use destage_core::{
@@ -72,7 +73,9 @@ impl Answers {
     /// The run, with what else is known of it; `None` if nothing was recorded.
     pub fn run(&self, policy: Option<&Policy>, tally: &Tally) -> Option<RecordedRun> {
         let known = |gathered: &Gathered| Some(gathered.latency()).filter(|of| of.count > 0);
-        let reading = self.parts.values().chain(&self.reading).filter(|asked| !asked.is_write);
+        let parts = self.parts.iter().filter(|(answer, _)| **answer != NOBODY);
+        let parts = parts.map(|(_, asked)| asked);
+        let reading = parts.chain(&self.reading).filter(|asked| !asked.is_write);
         let reading = reading.count() as u64;
         let reads =
             known(&self.reads).filter(|reads| reading * 100 <= reads.count * UNANSWERED_PERCENT);

@@ -187,7 +187,7 @@ struct Asked {
 }
 
 /// The answer of what a driver reads for itself, such as the ends of a write of parts of blocks. Nobody hears of it.
-const NOBODY: u32 = 0;
+pub(super) const NOBODY: u32 = 0;
 
 impl Load {
     /// How many requests wait in the core before clients send no more, since each of them waits for an answer: as many as did,
