@@ -186,7 +186,7 @@ fn a_conflict_is_kept_listed_restored_and_forgotten() {
 }
 
 /// Files of a journal that is replayed.
-const MANY: usize = 1_500;
+const MANY: usize = 900;
 
 #[test]
 fn a_journal_is_checked_and_replayed_without_a_mount() {
