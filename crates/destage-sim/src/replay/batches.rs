@@ -43,11 +43,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    fn of(load: &Load) -> Self {
-        Self::fit(&samples(load).collect::<Vec<_>>())
-    }
-
-    /// The same wherever the units are.
+    /// The one of a load's batches, wherever their units are.
     pub(super) fn by_units(load: &Load) -> Self {
         let alone = |(size, took): (BatchSize, f64)| (BatchSize { runs: 0, ..size }, took);
         Self::fit(&samples(load).map(alone).collect::<Vec<_>>())
@@ -170,10 +166,12 @@ pub(super) struct Batches {
 
 impl Batches {
     pub(super) fn of(load: &Load) -> Self {
-        let cost = Cost::of(load);
-        let recorded = load.destages.iter().map(|batch| {
-            let size = BatchSize::of(load, batch.items.iter().copied());
-            Recorded { cost: cost.nanos(size), began: batch.began, took: batch.took }
+        let samples: Vec<(BatchSize, f64)> = samples(load).collect();
+        let cost = Cost::fit(&samples);
+        let recorded = load.destages.iter().zip(&samples).map(|(batch, (size, _))| Recorded {
+            cost: cost.nanos(*size),
+            began: batch.began,
+            took: batch.took,
         });
         let mut by_cost: Vec<Recorded> = recorded.collect();
         let numbers = load.destages.iter().map(|batch| batch.number);
@@ -182,7 +180,7 @@ impl Batches {
         let mut in_time = by_cost.clone();
         by_cost.sort_by_key(|batch| batch.cost);
         in_time.sort_by_key(|batch| batch.began);
-        let units = samples(load).map(|(size, _)| size.units);
+        let units = samples.iter().map(|(size, _)| size.units);
         let (least, most) =
             units.fold((u64::MAX, 0), |(least, most), units| (least.min(units), most.max(units)));
         let untold_from = (most > 0 && most < least.saturating_mul(2)).then_some(most);

@@ -1,8 +1,10 @@
 //! `destage sim advise`: which policy of a front end to choose, and the command line for it.
 
 mod command;
+mod sentences;
 
 use self::command::{command, online};
+use self::sentences::{stays, told, tuning};
 use super::machine::settings_in_force;
 use super::trace::{TraceArgs, interrupt, verdict};
 use crate::error::CliError;
@@ -16,10 +18,9 @@ use destage_runtime::policy::when_text;
 use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::advise::{
-    Choice, Front, Judged, Losses, Sure, Tuned, Wish, promise, random_times, reason,
+    Choice, Front, Judged, Losses, Sure, Wish, promise, random_times, reason,
 };
 use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
-use destage_sim::replay::RecordedRun;
 use destage_sim::report::{Axis, Chart, Page, Scale, Series};
 use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
@@ -304,20 +305,6 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     verdict()
 }
 
-/// That what is in force stays, but for D as it was asked for.
-fn stays(recorded: Option<&RecordedRun>, kept: &Judged, fastest: f64) -> String {
-    let bound = kept.report.settings.flash.staleness;
-    let before = recorded.map(|run| Interval(run.policy.staleness));
-    let but = before.filter(|before| *before != bound);
-    let but = but.map(|before| format!(", but for D: {bound} instead of {before}"));
-    format!(
-        "What is in force stays{}. At best requests are predicted to take {} on average: not so much less than was recorded \
-         that it counts, for the model errs about the recorded run, too, and so do two runs of the same settings.",
-        but.unwrap_or_default(),
-        seconds(fastest)
-    )
-}
-
 /// Does the work and shows how far the simulations are.
 fn watched<T: Send>(meter: &Meter, total: u64, work: impl FnOnce() -> T + Send) -> T {
     let mut progress = Progress::new("simulating (requests of all candidates)", total);
@@ -412,38 +399,6 @@ fn ranked<'a>(wish: &Wish, judged: &'a Judged) -> Ranked<'a> {
         losses,
         settings: &report.settings,
     }
-}
-
-/// Why other settings are advised than those of the first candidate.
-fn tuning(tuned: &Tuned) -> Vec<String> {
-    let taken = tuned.choices.iter().filter(|choice| choice.is_taken);
-    let taken: Vec<&str> = taken.map(|choice| choice.what.as_str()).collect();
-    if taken.is_empty() {
-        return Vec::new();
-    }
-    vec![format!(
-        "With {} its requests take {} on average instead of {}.",
-        taken.join(" and "),
-        seconds(tuned.best.mean()),
-        seconds(tuned.base.mean())
-    )]
-}
-
-fn told(choice: &Choice) -> String {
-    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
-    format!(
-        "{}: mean {} ({}), requests that write at the origin {}{}{}",
-        choice.what,
-        seconds(choice.mean_seconds),
-        percent(choice.mean_ratio),
-        percent(choice.origin_writes_ratio),
-        if choice.misses.is_empty() {
-            String::new()
-        } else {
-            format!("; misses: {}", choice.misses.join("; "))
-        },
-        if choice.is_taken { "; taken" } else { "" }
-    )
 }
 
 impl Advice<'_> {
