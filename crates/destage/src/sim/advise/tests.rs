@@ -3,6 +3,7 @@ use crate::block::BlockCommand;
 use crate::cli::{Cli, Subcommand};
 use clap::Parser;
 use destage_core::Span;
+use destage_sim::replay::RecordedRun;
 
 /// The settings that the block server makes of a command line.
 fn parsed(command: &str) -> destage_block::settings::Settings {
