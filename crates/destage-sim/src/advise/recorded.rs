@@ -19,13 +19,19 @@ const SLOT_BYTES: u64 = BLOCK + 32;
 const BLOCK: u64 = 4_096;
 
 impl Wish {
-    /// Leaves in all candidates as it was what nobody asks about: what happens at a limit, and whether reads go first. And lets
-    /// none acknowledge earlier than the recorded run did: what it promised for a crash of the host, they promise, unless the wish
+    /// Leaves in all candidates as it was what nobody asks about: what happens at a limit, whether reads go first, how long a
+    /// batch waits for more, and of how many groups it is, as far as D lets them. And lets none acknowledge earlier than the recorded run did: what it promised for a crash of the host, they promise, unless the wish
     /// says what such a crash may cost.
     pub fn keep_unasked(&self, run: &RecordedRun, candidates: &mut [Settings]) {
         for settings in candidates.iter_mut() {
             let tier = &mut settings.flash;
             (tier.at_limit, tier.read_priority) = (run.policy.at_limit, run.policy.read_priority);
+            let own = (tier.linger, tier.batch_groups);
+            let limits = &run.policy.limits;
+            (tier.linger, tier.batch_groups) = (Interval(limits.linger), limits.batch_groups_max);
+            if settings.validate().is_err() {
+                (settings.flash.linger, settings.flash.batch_groups) = own;
+            }
         }
         let in_force = run.policy.commit;
         if self.rpo_crash.is_some()

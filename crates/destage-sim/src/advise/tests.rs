@@ -303,6 +303,10 @@ fn what_is_in_force_is_so_in_all_that_advice_names() {
     // What nobody asks about stays.
     assert!(is_in_force(&|policy| policy.at_limit = destage_core::AtLimit::Fail));
     assert!(is_in_force(&|policy| policy.read_priority = true));
+    assert!(is_in_force(&|policy| policy.limits.batch_groups_max = 7));
+    assert!(is_in_force(&|policy| policy.limits.linger = Span::from_millis(20)));
+    // Unless D is shorter.
+    assert!(!is_in_force(&|policy| policy.limits.linger = Span::from_secs(6)));
     // D is what was asked for, and with it what follows from it.
     assert!(is_in_force(&|policy| {
         policy.staleness = Span::from_secs(30);
@@ -310,7 +314,6 @@ fn what_is_in_force_is_so_in_all_that_advice_names() {
     }));
     assert!(!is_in_force(&|policy| policy.commit = Span::from_secs(3)));
     assert!(!is_in_force(&|policy| policy.limits.batch_bytes_max /= 2));
-    assert!(!is_in_force(&|policy| policy.limits.batch_groups_max = 7));
 }
 
 #[test]

@@ -146,3 +146,25 @@ fn what_was_set_otherwise_already_stays() {
     another.limits.linger = Span::from_millis(20);
     assert_eq!(kept(another), (false, false));
 }
+
+#[test]
+fn on_a_recording_something_else_is_set_only_for_more_than_a_fifth() {
+    let requests = mail();
+    let base = base(&requests);
+    let wish = wish(Span::from_secs(5), None);
+    let meter = Meter::default();
+    let settings = wish.candidates(&base).swap_remove(1);
+    let run = RecordedRun { load: None, ..reads(&wish.live_policy(&settings), 10, 4_096) };
+    let first = wish.judge(&requests, vec![settings], &meter).expect("it runs").remove(0);
+    let taken = |run: Option<&RecordedRun>, longer: f64| {
+        let mut first = first.clone();
+        first.report.reads.latency.mean *= longer;
+        first.report.writes.latency.mean *= longer;
+        let tuned = wish.tune_recorded(&requests, run, &first, &meter).expect("it runs");
+        tuned.choices.iter().filter(|choice| choice.is_taken).count()
+    };
+    assert_eq!(taken(Some(&run), 1.15), 0);
+    // The controls: it gains enough, and on a trace each little counts.
+    assert!(taken(Some(&run), 1.35) > 0);
+    assert!(taken(None, 1.15) > 0);
+}
