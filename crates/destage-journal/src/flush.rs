@@ -10,6 +10,7 @@ use crate::store::{Segment, Stamps, Store, Way};
 use crate::summary::Builder;
 use crate::upkeep::Upkeep;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Records on their way to the medium: owned, so that it can run on any thread while further records are appended.
 /// Hand it back by [`crate::Journal::give_back`] whether it failed or not.
@@ -276,6 +277,7 @@ impl Writer {
         written.map_err(|e| self.store.fence(&format!("write segment {}", self.number), e))?;
         self.wrote();
         self.offset += used;
+        self.store.flying.fetch_sub(used.min(self.store.flying.load(Relaxed)), Relaxed);
         self.store.index().wrote(self.next_lsn, self.offset, stamps);
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::sync::Sync;
 use crate::upkeep::{Upkeep, Worker};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// The durable log of write groups. One owner appends; one [`Flush`] at a time runs on any thread.
@@ -37,7 +38,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Journal {
     pub(crate) store: Arc<Store>,
-    upkeep: Upkeep,
+    pub(crate) upkeep: Upkeep,
     uuid: String,
     incarnation: u64,
     /// `None` while a flush has it.
@@ -277,6 +278,7 @@ impl Journal {
         let writer = self.writer.take().expect("one flush at a time: give the last one back first");
         self.end_batch();
         let buffer = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.recycled));
+        self.store.flying.store(buffer.bytes.len() as u64, Relaxed);
         Flush::new(writer, buffer)
     }
 
@@ -285,6 +287,7 @@ impl Journal {
     pub fn give_back(&mut self, flush: Flush) {
         assert!(self.writer.is_none(), "this journal has no flush under way");
         let (writer, mut buffer) = flush.into_parts();
+        self.store.flying.store(0, Relaxed);
         self.written = writer.next_lsn - 1;
         self.writer = Some(writer);
         self.open_direct();

@@ -19,6 +19,7 @@ mod parcel;
 mod read;
 mod recover;
 mod repair;
+mod room;
 mod start;
 mod store;
 mod summaries;

@@ -28,6 +28,9 @@ pub struct Options {
     /// How many reclaimed segment files are kept to be used again; others are removed. Default 2. A medium of fixed size
     /// that is the journal's alone keeps them all, which saves filling them with zeros again.
     pub spares_max: usize,
+    /// Keep one spare file until the disk has room for no other one, so that a full disk holds up nothing that is buffered: see
+    /// [`crate::Journal::room`]. Default false.
+    pub keeps_spare: bool,
     /// What a start needs of each payload. With it, sealed segments carry summaries, and a start reads those instead of the
     /// segments: payloads are then not compared with their checksums before their user reads them. Default none.
     pub summarise: Option<Summarise>,
@@ -46,6 +49,7 @@ impl Default for Options {
             uuid: None,
             background: true,
             spares_max: 2,
+            keeps_spare: false,
             summarise: None,
             unsafe_no_fsync: false,
         }

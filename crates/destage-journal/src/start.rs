@@ -144,6 +144,7 @@ fn begin(
         written: Vec::new(),
     };
     writer.mark(0)?;
+    writer.upkeep.restock();
     writer.upkeep.prepare(writer.number + 1);
     Ok(Begun { writer, worker, recovery })
 }

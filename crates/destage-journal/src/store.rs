@@ -8,12 +8,12 @@
 //! So only the newest segment that was begun can have a torn tail.
 
 use crate::disk::{Disk, DiskFile};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use crate::summary::Trailer;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Shared by the journal's owner, its one flush and the background thread.
@@ -24,6 +24,12 @@ pub(crate) struct Store {
     pub(crate) segment_bytes: u64,
     no_fsync: bool,
     spares_max: usize,
+    /// See [`Options::keeps_spare`].
+    pub(crate) keeps_spare: bool,
+    /// The disk had no room for another file when one was last made.
+    is_short: AtomicBool,
+    /// Bytes of the flush that is out which it has not written.
+    pub(crate) flying: AtomicU64,
     fenced: AtomicBool,
     index: Mutex<Index>,
     /// Held while files are made or renamed, so that those changes stay in order.
@@ -98,6 +104,9 @@ impl Store {
             segment_bytes: options.segment_bytes,
             no_fsync: options.unsafe_no_fsync,
             spares_max: options.spares_max,
+            keeps_spare: options.keeps_spare,
+            is_short: AtomicBool::new(false),
+            flying: AtomicU64::new(0),
             fenced: AtomicBool::new(false),
             index: Mutex::default(),
             upkeep: Mutex::default(),
@@ -163,17 +172,46 @@ impl Store {
             }
         }
         self.check_fence()?;
-        let spare = self.index().spares.pop();
+        let spare = self.spare_beyond(usize::from(self.keeps_spare));
         let from = match spare {
             Some(name) => name,
-            None => {
-                self.fill(NEW_NAME, self.segment_bytes, &[])?;
-                NEW_NAME.to_owned()
-            }
+            None => match self.fill(NEW_NAME, self.segment_bytes, &[]) {
+                Ok(()) => NEW_NAME.to_owned(),
+                Err(error) if error.kind() == ErrorKind::Full => {
+                    self.spare_beyond(0).ok_or(error)?
+                }
+                Err(error) => return Err(error),
+            },
         };
         self.name(&from, number)?;
         self.index().prepared = Some(number);
         Ok(())
+    }
+
+    /// Takes a spare file, if there are more than so many.
+    fn spare_beyond(&self, kept: usize) -> Option<String> {
+        let mut index = self.index();
+        if index.spares.len() > kept { index.spares.pop() } else { None }
+    }
+
+    /// Makes the spare file that is kept, if there is none.
+    pub(crate) fn restock(&self) -> Result<(), Error> {
+        let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.keeps_spare || !self.index().spares.is_empty() {
+            return Ok(());
+        }
+        self.check_fence()?;
+        self.fill(NEW_NAME, self.segment_bytes, &[])?;
+        // No segment has this number.
+        let name = spare_name(0);
+        let renamed = self.disk.rename(NEW_NAME, &name).and_then(|()| self.sync_dir());
+        renamed.map_err(|e| self.fence("add a spare segment", e))?;
+        self.index().spares.push(name);
+        Ok(())
+    }
+
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
     }
 
     /// Gives a finished file its place among the segments.
@@ -185,6 +223,7 @@ impl Store {
     /// A file of real zeros behind `head`: overwriting it later changes no metadata, so its syncs are cheap.
     pub(crate) fn fill(&self, name: &str, bytes: u64, head: &[u8]) -> Result<(), Error> {
         let filled = self.try_fill(name, bytes, head);
+        self.is_short.store(filled.is_err(), Ordering::Relaxed);
         filled.map_err(|e| {
             // A partly filled file would only keep space away from others; it is replaced in any case.
             let _ = self.disk.remove(name);
@@ -235,6 +274,7 @@ impl Store {
         index.recycling -= 1;
         if keep && done.is_ok() {
             index.spares.push(spare);
+            self.is_short.store(false, Ordering::Relaxed);
         }
         drop(index);
         done.map_err(|e| self.fence(&format!("recycle segment {}", segment.number), e))
@@ -248,6 +288,11 @@ impl Store {
 }
 
 impl Index {
+    /// Files that are there to be begun.
+    pub(crate) fn ready(&self) -> usize {
+        self.spares.len() + usize::from(self.prepared.is_some())
+    }
+
     /// Bytes of all files, ready and spare ones included.
     pub(crate) fn bytes(&self, segment_bytes: u64) -> u64 {
         let others = self.spares.len() + self.recycling + usize::from(self.prepared.is_some());

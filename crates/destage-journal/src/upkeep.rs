@@ -18,6 +18,7 @@ pub(crate) struct Upkeep {
 enum Job {
     Prepare(u64),
     Recycle(Segment),
+    Restock,
     Stop,
 }
 
@@ -48,6 +49,17 @@ impl Upkeep {
         if let Some(jobs) = &self.jobs {
             // Without its worker the roll prepares the segment itself.
             let _ = jobs.send(Job::Prepare(number));
+        }
+    }
+
+    /// Has the spare file that is kept made, if there is none.
+    pub(crate) fn restock(&self) {
+        if !self.store.keeps_spare {
+            return;
+        }
+        match &self.jobs {
+            Some(jobs) => drop(jobs.send(Job::Restock)),
+            None => perform(&self.store, Job::Restock),
         }
     }
 
@@ -83,7 +95,12 @@ fn work(store: &Store, queue: &Receiver<Job>) {
 fn perform(store: &Store, job: Job) {
     let (what, number, result) = match job {
         Job::Prepare(number) => ("prepare", number, store.prepare(number)),
-        Job::Recycle(segment) => ("recycle", segment.number, store.recycle(&segment)),
+        // What is too short to be used again has made room for what is kept.
+        Job::Recycle(segment) => {
+            let done = store.recycle(&segment).and_then(|()| store.restock());
+            ("recycle", segment.number, done)
+        }
+        Job::Restock => ("spare", 0, store.restock()),
         Job::Stop => return,
     };
     // The next roll meets the same trouble and reports it to whoever waits.

@@ -438,6 +438,58 @@ fn a_full_disk_says_so_and_the_same_flush_runs_again() {
     assert!(payloads.iter().zip(1u8..).all(|(p, i)| *p == [i; 4_000]));
 }
 
+/// What there is room for is written though the disk is full, with as much as a quarter of a segment behind it.
+#[test]
+fn what_a_journal_has_room_for_needs_no_further_file() {
+    for (keeps_spare, len) in [(true, 300), (true, 2_900), (true, 9_000), (false, 2_900)] {
+        let disk = SimDisk::new();
+        let options = Options { keeps_spare, ..common::options() };
+        let segment = options.segment_bytes;
+        let (mut journal, _) = Journal::open(Arc::new(disk.clone()), options).unwrap();
+        let append = |journal: &mut Journal, len| {
+            let lsn = journal.last() + 1;
+            journal.append(lsn, lsn * 1_000, (lsn % 7) as u16, &vec![1; len]);
+        };
+        let mut taken = 0;
+        for _ in 0..40 {
+            common::commit(&mut journal, &vec![1; len]);
+        }
+        disk.limit_bytes(Some(journal.status().bytes));
+        // Some of it is out, and some is buffered.
+        let fits = |journal: &Journal| journal.room() >= len as u64 + 100;
+        let stuck = loop {
+            let before = taken;
+            for part in [1, 3] {
+                while fits(&journal) && taken - before < part * 4 {
+                    append(&mut journal, len);
+                    taken += 1;
+                }
+            }
+            let is_done = taken == before;
+            if is_done {
+                append(&mut journal, segment as usize / 4 - 100);
+            }
+            match common::flush(&mut journal, true) {
+                Ok(_) if is_done => break false,
+                Ok(_) => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+                    break true;
+                }
+            }
+        };
+        // The control: without a spare file that is kept there is always room, until there is none.
+        assert_eq!(stuck, !keeps_spare, "{len}");
+        assert!(taken > 0, "{len}");
+        if keeps_spare {
+            assert!(journal.is_short());
+            // Older groups leave, and their files are used again.
+            journal.reclaim(journal.last(), journal.last() * 1_000);
+            assert!(!journal.is_short() && fits(&journal), "{len}");
+        }
+    }
+}
+
 #[test]
 fn a_journal_that_filled_its_disk_opens_again_and_again() {
     // Whatever the last segment has left when there is no room for another one.

@@ -6,6 +6,7 @@
 
 mod batches;
 mod giving;
+mod journal_room;
 mod measured;
 pub(crate) mod requests;
 mod units;
@@ -38,6 +39,7 @@ use destage_runtime::mode_log::ModeLog;
 use destage_tokens::{FileId, Root};
 pub(crate) use giving::Kept;
 use hashbrown::HashMap;
+use journal_room::Held;
 use measured::{Counted, Measured};
 use requests::Requests;
 pub(crate) use requests::{Pending, Ticket};
@@ -66,6 +68,8 @@ pub(crate) struct Front {
     has_lost_origin: bool,
     /// No change begins until it is thawed; those that came meanwhile.
     frozen: Option<Vec<Pending>>,
+    /// Changes for which the journal has no room yet.
+    held: Held,
     /// Files of which the kernel may hold pages that were stored to.
     mapped: BTreeSet<Ino>,
     /// Bytes that may still be promised to be at the origin once, as far as is known.
@@ -110,6 +114,8 @@ pub(crate) struct FrontControls {
     pub(crate) no_intent: bool,
     /// Whether the origin has room is not looked at.
     pub(crate) no_room: bool,
+    /// What is buffered need not fit into the journal's files.
+    pub(crate) no_journal_room: bool,
     /// A file is given out again although a crash may bring it back.
     pub(crate) no_wait_for_gone: bool,
     pub(crate) carry: Controls,
@@ -196,6 +202,7 @@ impl Front {
             stopped: None,
             has_lost_origin: false,
             frozen: None,
+            held: Held::default(),
             mapped: BTreeSet::new(),
             room: None,
             modes: ModeLog::default(),
@@ -214,6 +221,7 @@ impl Front {
     /// What is to be done elsewhere now.
     pub(crate) fn take_out(&mut self) -> Out {
         self.count_freed();
+        self.release_held();
         while let Some(work) = self.commit.next_due(self.now, &mut self.journal, Load::default()) {
             self.out.commits.push(work);
         }
@@ -241,7 +249,7 @@ impl Front {
     /// When to call [`Front::tick`] if nothing else happens before.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         let journal = self.commit.next_timeout(&self.journal);
-        self.core.next_timeout().into_iter().chain(journal).min()
+        self.core.next_timeout().into_iter().chain(journal).chain(self.held.next_timeout()).min()
     }
 
     /// Time has passed.

@@ -116,6 +116,7 @@ fn options(settings: &Settings) -> Options {
         journal_bytes_max: bytes,
         // What the origin has is of no use here: it can be asked.
         retain: Duration::ZERO,
+        keeps_spare: true,
         ..Options::default()
     }
 }

@@ -88,7 +88,8 @@ impl Front {
         report.journal.segments = journal.segments as u64;
         report.journal.bytes = journal.bytes;
         report.journal.fsync_latency = measured.sync.summary(now);
-        report.journal.disk_full = Some(measured.is_journal_full);
+        report.journal.disk_full =
+            Some(measured.is_journal_full || self.held.is_for_want_of_disk());
         report.journal.recovered_groups_at_start = counted.recovered_groups;
         report.journal.cut_bytes_at_start = counted.cut_bytes;
         report.mount = Some(MountReport {

@@ -270,6 +270,10 @@ impl Front {
         let Some(Waiting { mut pending, done }) = self.requests.waiting.remove(&request.0) else {
             return;
         };
+        if let Some(bytes) = self.lacks_journal_room(&pending.ask) {
+            self.release_units(access, &pending);
+            return self.hold(pending, bytes);
+        }
         if !self.has_room_for(&pending.ask) {
             // It was taken by others while this waited; what was known then is old.
             pending.hints.outdate();
@@ -401,7 +405,11 @@ impl Front {
         self.requests.settling.clear();
     }
 
-    fn answered(&mut self, mut pending: Pending, answered: Result<Answered, Errno>) -> Submitted {
+    pub(super) fn answered(
+        &mut self,
+        mut pending: Pending,
+        answered: Result<Answered, Errno>,
+    ) -> Submitted {
         self.counted.errors += u64::from(answered.is_err());
         self.refused.append(&mut pending.hints.refused);
         self.out.unused.extend(pending.hints.staged);

@@ -267,6 +267,8 @@ fn what_has_no_room_at_the_origin_is_refused_before_it_is_answered() {
 #[test]
 fn the_room_that_is_shown_is_less_by_what_is_on_its_way() {
     let mut world = World::new(3, FrontControls::default());
+    world.segment_bytes = 1 << 20;
+    world.start_anew();
     world.origin.limit(100);
     let free = |world: &mut World| match world.sure(Ask::StatFs) {
         Answered::Space(space) => space.available,

@@ -5,6 +5,7 @@ mod bytes;
 mod claims;
 mod covers;
 mod crashes;
+mod full;
 mod lost;
 mod model;
 mod origin;

@@ -190,6 +190,8 @@ fn a_name_that_was_looked_up_a_moment_ago_is_not_looked_up_again() {
 #[test]
 fn what_is_written_over_or_deleted_does_not_count_as_dirty() {
     let mut world = World::new(2, FrontControls::default());
+    world.segment_bytes = 1 << 20;
+    world.start_anew();
     let root = world.root();
     let dirty = |world: &World| world.front.as_ref().unwrap().core().status().dirty_bytes;
     let [old, new] = ["old", "new"].map(|name| make(&mut world, root, name, Make::File));

@@ -83,6 +83,9 @@ pub(super) struct World {
     /// Of which files the kernel was told to ask again.
     pub(super) outdated: Vec<Ino>,
     pub(super) names_made: u64,
+    /// From the next start on.
+    pub(super) batch_groups_min: u32,
+    pub(super) segment_bytes: u64,
     /// What is being made, and not answered.
     pub(super) making: Option<(Ino, Name, Kind)>,
     /// How long listings of the origin count.
@@ -117,6 +120,8 @@ impl World {
             caller: Caller::default(),
             outdated: Vec::new(),
             names_made: 0,
+            batch_groups_min: 1,
+            segment_bytes: 64 << 10,
             making: None,
             names_fresh: Span::ZERO,
             covers: None,
@@ -132,8 +137,14 @@ impl World {
             1 => When::Periodic { every: Span::from_millis(700) },
             _ => When::Interval { age: Span::from_secs(2), check: Span::from_millis(500) },
         };
-        policy.limits.batch_groups_max = 1 + self.random.below(12) as u32;
+        policy.limits.batch_groups_max = self.batch_groups_min + self.random.below(12) as u32;
         policy
+    }
+
+    /// Starts with what was set meanwhile, before anything was done.
+    pub(super) fn start_anew(&mut self) {
+        self.crash(Death::Process);
+        assert!(self.start(), "nothing dies");
     }
 
     /// Starts, with whatever an earlier life left; false if the origin or the disk died of it.
@@ -149,9 +160,10 @@ impl World {
         self.open.clear();
         self.at_work = AtWork::default();
         let options = Options {
-            segment_bytes: 64 << 10,
+            segment_bytes: self.segment_bytes,
             background: false,
             retain: std::time::Duration::ZERO,
+            keeps_spare: !self.controls.no_journal_room,
             ..Options::default()
         };
         let opened = Journal::open(Arc::new(self.disk.clone()), options);
@@ -273,6 +285,14 @@ impl World {
         }
         for (pending, need) in out.retries {
             self.find_out(pending, need);
+        }
+        for pending in out.again {
+            let now = self.now;
+            match self.submit(now, pending) {
+                Submitted::Needs(pending, need) => _ = self.find_out(pending, need),
+                Submitted::Taken => self.collect(),
+                _ => unreachable!("it changes something"),
+            }
         }
     }
 
@@ -461,19 +481,38 @@ impl World {
             answer.give(read.map(Answered::Data));
         }
         self.collect();
-        for _ in 0..1_000 {
+        self.answer_of(&inbox, 1_000).unwrap_or_else(|| panic!("never answered"))
+    }
+
+    /// Asks; `None` if it is not answered within so many steps.
+    pub(super) fn ask_within(&mut self, ask: Ask, steps: usize) -> Option<Result<Answered, Errno>> {
+        let (inbox, pending) = self.pending(ask);
+        let now = self.now;
+        if let Submitted::Needs(pending, need) = self.submit(now, pending) {
+            self.find_out(pending, need);
+        }
+        self.collect();
+        self.answer_of(&inbox, steps).flatten()
+    }
+
+    fn answer_of(
+        &mut self,
+        inbox: &Inbox,
+        steps: usize,
+    ) -> Option<Option<Result<Answered, Errno>>> {
+        for _ in 0..steps {
             if let Some(answered) = inbox.lock().expect("no panic before").take() {
                 let failed = answered.is_err() && self.is_dead();
-                return (!failed).then_some(answered);
+                return Some((!failed).then_some(answered));
             }
             if self.is_dead() {
-                return None;
+                return Some(None);
             }
             if !self.work() {
                 self.pass(Span::from_millis(50));
             }
         }
-        panic!("never answered");
+        None
     }
 
     /// The same where nothing dies.

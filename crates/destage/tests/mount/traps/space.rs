@@ -2,6 +2,7 @@
 
 use super::{Trap, sh};
 use crate::harness::{Scratch, has, millis, output, seconds};
+use crate::mounted::Launch;
 use crate::origin::{Kind, Origin};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -120,6 +121,27 @@ fn trap_24_the_room_that_is_shown_is_less_what_waits() {
     let after = free(&trap);
     assert!(before > 20 << 20 && before - after >= 7 * FILE as u64, "{before} and then {after}");
     drop(trap);
+    drop(disk);
+}
+
+/// Others fill the journal's disk. What is written then waits until the origin has taken older changes, and needs nobody's help.
+#[test]
+fn trap_29_a_full_disk_of_the_journal_frees_itself() {
+    let scratch = Scratch::new();
+    let disk = Disk::new(&scratch, 64);
+    let origin = Origin::at(scratch.join("origin"));
+    let launch = Launch::before(&scratch, &origin).journaled_in(disk.0.join("journal"));
+    let mounted = launch.with(&["--journal-size", "64M", "--commit", "5s"]).start();
+    sh(mounted.folder(), "echo first > first; sync first");
+    sh(&disk.0, "dd if=/dev/zero of=foreign bs=64K 2>/dev/null || true");
+    // More than the disk has.
+    let write =
+        "timeout 60 dd if=/dev/zero bs=256K count=400 2>/dev/null | tr '\\000' x > file; sync file";
+    sh(mounted.folder(), write);
+    let report = mounted.ask(&["status"]);
+    assert!(report.status.success(), "{report:?}");
+    mounted.stop();
+    assert_eq!(sh(origin.folder(), "tr -d x < file | wc -c; wc -c < file"), "0\n104857600\n");
     drop(disk);
 }
 
