@@ -105,7 +105,8 @@ fn run_programs(
     let is_end_to_end = |program: &Program| program.package == "destage" && program.is_integration;
     let is_case = |program: &Program| {
         program.package == "destage-bench"
-            && ["block", "loads", "mount", "volumes"].contains(&&*program.target)
+            && ["block", "growth", "loads", "looped", "mount", "sim", "volumes"]
+                .contains(&&*program.target)
     };
     // What is built for the packages takes what these leave of the processors. It is not beside the tests with real databases,
     // which may not answer for ten seconds where a build keeps the disk busy.

@@ -1,6 +1,8 @@
 //! Every format, by a miniature of each whose requests are known.
 
-use destage_sim::trace::{BlockEvent, Extent, Format, Op, Options, Request, Trace, TraceError};
+use destage_sim::trace::{
+    BlockEvent, ColumnMap, Extent, Format, Op, Options, Request, Trace, TraceError,
+};
 use std::io::{Cursor, Write};
 
 /// Microseconds, operation, device, offset, bytes.
@@ -49,6 +51,62 @@ fn own_csv_has_named_columns_in_any_order_and_unit() {
     let (_, requests) =
         read_with(format!("{header}{rows}").as_bytes(), &Options::default()).unwrap();
     assert_eq!((requests[0].host, requests[0].thread, requests[1].host), (0, 3, 1));
+}
+
+#[test]
+fn columns_of_other_texts_are_what_is_said_of_them() {
+    let read = |columns: &str, text: &str| {
+        let columns = columns.parse().unwrap_or_else(|error| panic!("{columns}: {error}"));
+        let read = read_with(text.as_bytes(), &Options { columns, ..Options::default() });
+        read.map(|(format, requests)| {
+            assert_eq!(format, Format::Csv);
+            requests.iter().map(flat).collect::<Vec<_>>()
+        })
+    };
+    let header = "\"Timestamp\",Opcode,LBA,Len,Host\n";
+    let rows = "10.5,\"Write\",8,4096,7\n11.5,read,16,512,7\n";
+    let expected = [(0, W, 0, 4_096, 4_096), (1_000_000, Read, 0, 8_192, 512)];
+    let by_name = "time_s=Timestamp,op=Opcode,offset_sectors=LBA,size_bytes=Len";
+    let by_number = "time_s=1, op=2, offset_sectors=3, size_bytes=4";
+    assert_eq!(read(by_name, &format!("{header}{rows}")).unwrap(), expected);
+    // With and without a header that is of no use.
+    for header in ["", "a,b,c,d,e\n"] {
+        assert_eq!(read(by_number, &format!("{header}{rows}")).unwrap(), expected);
+    }
+    // The control: only the first line may be one.
+    assert!(read(by_number, &format!("{rows}a,b,c,d,e\n")).is_err());
+    let flags = read("is_write=1,offset_blocks=2,size_blocks=3,device=4", "1,2,1,a\n0,1,2,b\n");
+    assert_eq!(flags.unwrap(), [(0, W, 0, 8_192, 4_096), (0, Read, 1, 4_096, 8_192)]);
+    let objects = read("is_read=3,key=1,size_bytes=2", "x,10,1\ny,20,0\nx,10,1\n").unwrap();
+    assert!(objects[0] == objects[2] && objects[0].3 != objects[1].3);
+    assert_eq!(
+        objects.iter().map(|it| (it.1, it.4)).collect::<Vec<_>>(),
+        [(Read, 10), (W, 20), (Read, 10)]
+    );
+    let missing = read("offset_bytes=Offset,size_bytes=Len", header).unwrap_err().to_string();
+    assert!(
+        missing.contains("no column 'Offset', but Timestamp, Opcode, LBA, Len, Host"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn columns_that_cannot_be_are_refused() {
+    for (text, reason) in [
+        ("op", "is not like op=Opcode"),
+        ("offset=1,size_bytes=2", "there is no 'offset': use op, is_write"),
+        ("offset_bytes=,size_bytes=2", "offset_bytes has no column"),
+        ("offset_bytes=1", "no column is a size"),
+        ("op=1,size_bytes=2", "no column is an offset or a key"),
+        ("offset_bytes=1,key=2,size_bytes=3", "of offsets or of keys"),
+        ("key=1,size_bytes=2,disk=3", "keys are on no device"),
+        ("time_s=1,time_ms=2,offset_bytes=3,size_bytes=4", "time_ms is said twice, or time_s"),
+        ("op=1,is_write=2,offset_bytes=3,size_bytes=4", "is_write is said twice, or op"),
+        ("disk=1,device=2,offset_bytes=3,size_bytes=4", "device is said twice, or disk"),
+    ] {
+        let error = text.parse::<ColumnMap>().expect_err(text);
+        assert!(error.contains(reason), "{text}: {error}");
+    }
 }
 
 #[test]

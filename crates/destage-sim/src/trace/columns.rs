@@ -1,19 +1,20 @@
 //! The text formats of columns: one table per format says where what is and in which unit.
 
 use super::fields::{self, Devices, blanks, commas, hexadecimal, number, scaled, shown};
+use super::named::{self, ColumnMap};
 use super::records::ParseLine;
 use super::{Bad, Extent, Format, Op, Parsed, Raw};
 
 /// Where a value stands and what it is multiplied by: nanoseconds for times, bytes for places and sizes.
 #[derive(Clone, Copy, Debug)]
-struct Column {
-    index: usize,
-    scale: u64,
+pub(super) struct Column {
+    pub(super) index: usize,
+    pub(super) scale: u64,
 }
 
 /// How a column says what a request does.
 #[derive(Clone, Copy, Debug)]
-enum OpCode {
+pub(super) enum OpCode {
     /// By a word or letter: `R`, `write`, `discard`, `F`.
     Word,
     /// By a word as before; a line without one is no request.
@@ -31,19 +32,19 @@ enum OpCode {
 /// The columns of a format.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    by_blanks: bool,
+    pub(super) by_blanks: bool,
     /// Fewest columns of a line.
-    columns_min: usize,
-    time: Option<Column>,
-    op: Option<(usize, OpCode)>,
+    pub(super) columns_min: usize,
+    pub(super) time: Option<Column>,
+    pub(super) op: Option<(usize, OpCode)>,
     /// Columns that name the device together.
-    device: Vec<usize>,
+    pub(super) device: Vec<usize>,
     /// `None` for a trace of objects, whose key is in the first of `device`.
-    offset: Option<Column>,
+    pub(super) offset: Option<Column>,
     /// Columns whose sum is the size.
-    size: Vec<Column>,
-    host: Option<usize>,
-    thread: Option<usize>,
+    pub(super) size: Vec<Column>,
+    pub(super) host: Option<usize>,
+    pub(super) thread: Option<usize>,
 }
 
 /// A format of columns, and what it has learnt so far.
@@ -51,31 +52,48 @@ pub(super) struct Layout {
 pub(super) struct Columns {
     layout: Layout,
     devices: Devices,
-    /// The first line may be a header.
-    has_header: bool,
+    header: Header,
     device_name: Vec<u8>,
 }
 
-const SECOND: u64 = 1_000_000_000;
-const SECTOR: u64 = 512;
+/// Whether the first line is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    No,
+    Yes,
+    /// If its first column is no number.
+    IfNoNumber,
+    /// If it cannot be read as a request.
+    IfNoRequest,
+}
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const SECTOR: u64 = 512;
 /// Most columns of a line that are looked at.
-const COLUMNS_MAX: usize = 64;
+pub(super) const COLUMNS_MAX: usize = 64;
 
 impl Columns {
-    pub(super) fn new(format: Format, head: &[u8]) -> Result<Self, Bad> {
-        let layout = match format {
-            Format::Csv => header(head)?,
-            _ => layout(format),
+    /// With the columns that are named, if the format is the own one.
+    pub(super) fn new(format: Format, head: &[u8], map: &ColumnMap) -> Result<Self, Bad> {
+        let (layout, header) = match format {
+            Format::Csv if map.is_empty() => (named::of_header(head)?, Header::Yes),
+            Format::Csv => map.layout(head)?,
+            Format::Systor17 => (layout(format), Header::IfNoNumber),
+            _ => (layout(format), Header::No),
         };
-        let has_header = matches!(format, Format::Csv | Format::Systor17);
-        Ok(Self { layout, devices: Devices::default(), has_header, device_name: Vec::new() })
+        Ok(Self { layout, devices: Devices::default(), header, device_name: Vec::new() })
     }
 }
 
 impl ParseLine for Columns {
     fn parse(&mut self, line: &[u8], number: u64) -> Result<Parsed, Bad> {
         let is_comment = line.iter().all(u8::is_ascii_whitespace) || line.starts_with(b"#");
-        if is_comment || (number == 1 && self.has_header && !is_data(line)) {
+        let is_header = match self.header {
+            Header::Yes => true,
+            Header::IfNoNumber => !is_data(line),
+            Header::No | Header::IfNoRequest => false,
+        };
+        if is_comment || (number == 1 && is_header) {
             return Ok(Parsed::Nothing);
         }
         let mut places = [&b""[..]; COLUMNS_MAX];
@@ -88,7 +106,11 @@ impl ParseLine for Columns {
             let wanted = self.layout.columns_min;
             return Err(format!("{count} columns, fewer than {wanted}").into());
         }
-        self.request(&places[..count])
+        let request = self.request(&places[..count]);
+        if number == 1 && self.header == Header::IfNoRequest && request.is_err() {
+            return Ok(Parsed::Nothing);
+        }
+        request
     }
 }
 
@@ -325,44 +347,4 @@ fn layout(format: Format) -> Layout {
             ..commas
         },
     }
-}
-
-/// The columns that a header of the own format may name, with their scales.
-const TIMES: [(&str, u64); 4] =
-    [("time_ns", 1), ("time_us", 1_000), ("time_ms", 1_000_000), ("time_s", SECOND)];
-const OFFSETS: [(&str, u64); 3] =
-    [("offset_bytes", 1), ("offset_sectors", SECTOR), ("offset_blocks", 4_096)];
-const SIZES: [(&str, u64); 3] =
-    [("size_bytes", 1), ("size_sectors", SECTOR), ("size_blocks", 4_096)];
-
-/// Reads the header of the own format.
-pub(super) fn header(head: &[u8]) -> Result<Layout, Bad> {
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let names: Vec<&[u8]> = commas(line.trim_ascii()).take(COLUMNS_MAX).collect();
-    let find = |name: &str| names.iter().position(|found| *found == name.as_bytes());
-    let one_of = |choices: &[(&str, u64)]| {
-        let mut found = choices
-            .iter()
-            .filter_map(|&(name, scale)| find(name).map(|index| Column { index, scale }));
-        found.next()
-    };
-    let must = |column: Option<Column>, choices: &[(&str, u64)]| {
-        column.ok_or_else(|| {
-            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-            Bad::from(format!("its header names none of the columns {}", names.join(", ")))
-        })
-    };
-    let op = find("op").ok_or("its header names no column op")?;
-    let layout = Layout {
-        by_blanks: false,
-        columns_min: 0,
-        time: one_of(&TIMES),
-        op: Some((op, OpCode::Word)),
-        device: ["disk", "device"].iter().filter_map(|name| find(name)).take(1).collect(),
-        offset: Some(must(one_of(&OFFSETS), &OFFSETS)?),
-        size: vec![must(one_of(&SIZES), &SIZES)?],
-        host: find("host"),
-        thread: find("thread"),
-    };
-    Ok(layout)
 }

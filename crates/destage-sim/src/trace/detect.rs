@@ -2,8 +2,9 @@
 
 use super::Format;
 use super::binary::{blktrace_is_little, u64_at, vscsi_version};
-use super::columns::{cache_command, header, word};
+use super::columns::{cache_command, word};
 use super::fields::{blanks, commas, number, scaled};
+use super::named::of_header;
 use super::text::{fio_version, is_device};
 
 /// The format; `None` if it is none of the known ones, or none that can be told from its content.
@@ -38,7 +39,7 @@ fn text(head: &[u8]) -> Option<Format> {
     if fio_version(head).is_some() {
         return Some(Format::Fio);
     }
-    if header(head).is_ok() {
+    if of_header(head).is_ok() {
         return Some(Format::Csv);
     }
     let lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);

@@ -35,9 +35,15 @@ pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-/// The fields of a line that is separated by commas; blanks around them do not count.
+/// The fields of a line that is separated by commas; blanks and quotes around them do not count.
 pub(super) fn commas(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+    line.split(|&byte| byte == b',').map(|field| {
+        let field = field.trim_ascii();
+        match field {
+            [b'"', inner @ .., b'"'] => inner,
+            _ => field,
+        }
+    })
 }
 
 /// The fields of a line that is separated by blanks.

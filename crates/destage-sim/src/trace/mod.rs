@@ -9,6 +9,7 @@ mod detect;
 mod error;
 mod fields;
 mod format;
+mod named;
 mod octf;
 mod recording;
 mod records;
@@ -17,6 +18,7 @@ mod text;
 
 pub use error::{Position, TraceError};
 pub use format::Format;
+pub use named::ColumnMap;
 
 use crate::machine::Devices;
 use crate::replay::RecordedRun;
@@ -76,10 +78,12 @@ pub struct Request {
 }
 
 /// How to read a trace.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The format; recognised from the content if not given.
     pub format: Option<Format>,
+    /// What its columns are, if it is a text separated by commas: then it is read as [`Format::Csv`]; default none.
+    pub columns: ColumnMap,
     /// So many damaged records are passed over; default 0.
     pub skip_bad_max: u64,
     /// Which events of blktrace and blkparse are requests.
@@ -168,7 +172,9 @@ impl Trace {
     /// cannot have happened.
     pub fn is_recording(path: &Path, options: &Options) -> bool {
         options.format == Some(Format::Recording)
-            || options.format.is_none() && (recording::has_parts(path) || recording::is_part(path))
+            || options.format.is_none()
+                && options.columns.is_empty()
+                && (recording::has_parts(path) || recording::is_part(path))
     }
 
     /// A recording is read as a whole.
@@ -212,6 +218,7 @@ impl Trace {
         };
         let format = match options.format {
             Some(format) => format,
+            None if !options.columns.is_empty() => Format::Csv,
             None => detect::detect(source.head()).ok_or_else(unknown)?,
         };
         let source_bytes = source.counter();

@@ -68,7 +68,9 @@ impl Records {
             | Format::Twitter
             | Format::Lis
             | Format::Disksim
-            | Format::Mqsim => Box::new(Columns::new(format, head).map_err(wrong)?),
+            | Format::Mqsim => {
+                Box::new(Columns::new(format, head, &options.columns).map_err(wrong)?)
+            }
         };
         Ok(Self::Lines(Lines::new(source), line))
     }

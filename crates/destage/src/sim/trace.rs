@@ -10,7 +10,9 @@ use destage_runtime::shutdown;
 use destage_runtime::units::Bytes;
 use destage_sim::machine::Devices;
 use destage_sim::replay::RecordedRun;
-use destage_sim::trace::{BlockEvent, Counts, Format, Options, Request, Trace, TraceError};
+use destage_sim::trace::{
+    BlockEvent, ColumnMap, Counts, Format, Options, Request, Trace, TraceError,
+};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,6 +29,12 @@ pub(crate) struct TraceArgs {
     /// disksim, mqsim, srt, octf, oracle-general or recording.
     #[arg(long = "trace-format", default_value = "auto", value_parser = format, value_name = "FORMAT")]
     pub(crate) format: ChosenFormat,
+
+    /// Of a text separated by commas with other columns than those of csv: what they are, each by the name in its header or by its
+    /// number. For example time_ms=Timestamp,op=Opcode,offset_sectors=3,size_bytes=4. Instead of op there may be is_write or
+    /// is_read (0 or 1), and key instead of an offset.
+    #[arg(long = "trace-columns", value_name = "COLUMNS")]
+    columns: Option<ColumnMap>,
 
     /// Pass over so many damaged records; they are counted in the result.
     #[arg(long, default_value = "0", value_name = "N")]
@@ -123,8 +131,14 @@ impl TraceArgs {
 
     /// As [`TraceArgs::open`]; what becomes of a recording in its first `warmup` is not counted.
     pub(crate) fn open_warm(&self, doing: &str, warmup: Span) -> Result<Reading, CliError> {
+        if self.columns.is_some() && self.format.0.is_some_and(|format| format != Format::Csv) {
+            return Err(CliError::usage(
+                "--trace-columns says what the columns of a text separated by commas are: leave out --trace-format",
+            ));
+        }
         let options = Options {
             format: self.format.0,
+            columns: self.columns.clone().unwrap_or_default(),
             skip_bad_max: self.skip_bad,
             block_event: match self.block_event {
                 Event::Queued => BlockEvent::Queued,

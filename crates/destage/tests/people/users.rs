@@ -141,3 +141,42 @@ fn a_trace_leads_to_an_advice() {
     assert!(advice.contains("destage block serve") || advice.contains("journaled"), "{advice}");
     assert!(lines.len() <= 6, "{lines:?}");
 }
+
+#[test]
+fn a_recording_leads_to_settings_that_are_measured_again() {
+    if !has("redis-cli") || !has("qemu-img") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut user = User::new(&scratch);
+    for (front, advise, policy, before, after) in [
+        (
+            "Rows",
+            "destage sim advise --front data --trace before --rpo 5s --ram 64M --crashes 20 | tee advice.txt",
+            "destage policy --admin 127.0.0.1:6381",
+            "destage sim inspect --trace before",
+            "destage sim replay after --staleness 5s",
+        ),
+        (
+            "A volume",
+            "destage sim advise --trace first --rpo 5s --flash 128M --crashes 20 | tee advice.txt",
+            "destage block policy --admin 127.0.0.1:6381",
+            "destage sim inspect --trace first",
+            "destage sim replay second --staleness 5s",
+        ),
+    ] {
+        user.follows(&blocks("docs/START-LOOP.md", Some(front)), None);
+        assert!(user.said(before).contains("recording"), "{}", user.said(before));
+        let advice = user.said(advise);
+        assert!(
+            advice.contains("how sure:\n  a request") || advice.contains("recorded run"),
+            "{advice}"
+        );
+        // It is in force: D is what was asked for, and not the default.
+        assert!(advice.contains("staleness=5s"), "{advice}");
+        let applied = user.said(policy);
+        assert!(applied.replace(' ', "").contains("D=5s"), "{applied}");
+        let measured = user.said(after);
+        assert!(measured.contains("recorded") && measured.contains("modelled"), "{measured}");
+    }
+}

@@ -178,6 +178,25 @@ fn a_trace_is_converted_whole_or_in_part_and_comes_to_the_same() {
     };
     let (object, next) = record(0);
     assert!(next == -1 || record(next as usize - 1).0 == object);
+    // The same with columns that are called otherwise.
+    let text = stdout(&convert(&[])).replacen(
+        "time_ns,op,device,offset_bytes,size_bytes",
+        "When,What,Where,LBA,Len",
+        1,
+    );
+    let foreign = write(folder.path(), "foreign.csv", text.as_bytes());
+    let inspect =
+        |flags: &[&str]| destage(&[&["sim", "inspect", "--trace", &foreign], flags].concat());
+    assert_eq!(inspect(&[]).status.code(), Some(17), "the control: it is not recognised");
+    let columns = "time_ns=When,op=2,device=Where,offset_bytes=LBA,size_bytes=Len,thread=7";
+    let again = ["sim", "convert", "--trace", &foreign, "--trace-columns", columns];
+    let again = write(folder.path(), "again.csv", &destage(&again).stdout);
+    assert_eq!(hits(&again), hits(&trace));
+    let missing = inspect(&["--trace-columns", "offset_bytes=Lba,size_bytes=Len"]);
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no column 'Lba', but When, What"));
+    assert_eq!(missing.status.code(), Some(17));
+    let both = inspect(&["--trace-columns", columns, "--trace-format", "msr"]);
+    assert_eq!(both.status.code(), Some(2));
     for wrong in [&["--from", "2s", "--until", "1s"][..], &["--op", "erase"], &["--to", "xml"]] {
         assert_eq!(convert(wrong).status.code(), Some(2), "{wrong:?}");
     }
