@@ -29,7 +29,8 @@ pub(crate) struct SoakArgs {
     #[arg(long, value_name = "NAME", requires = "front")]
     case: Option<String>,
     /// Then run so many seeds of each simulation of engines with crashes and faults. Always the same ones, from 0. Unless given
-    /// 300 for each minute of the rounds, at least 300, and none where one front end, scenario or seed is asked for.
+    /// 300 for each minute of the rounds, at least 300, and none where one front end, scenario or seed is asked for. With any come
+    /// the papers' figures, with all seeds.
     #[arg(long, value_name = "SEEDS")]
     simulations: Option<u64>,
 }
@@ -61,6 +62,8 @@ const SIMULATIONS: [(&str, &str, Option<&str>); 4] = [
     ("destage-block", "destage_block", Some("engine::tests")),
     ("destage-replicas", "simulation", None),
 ];
+/// Test programs of the papers' figures whose tests that take minutes are left out of ordinary runs.
+const FIGURES: [&str; 1] = ["seeds"];
 
 impl Front {
     fn name(self) -> &'static str {
@@ -109,6 +112,12 @@ pub(crate) fn run(arguments: &SoakArgs) -> Result<bool> {
             command.args(filter).env("DESTAGE_SEEDS", seeds.to_string());
             steps.tests("simulations", &mut command);
         }
+    }
+    for target in FIGURES.into_iter().filter(|_| seeds > 0) {
+        let is_wanted = |one: &&Program| one.package == "destage-figures" && one.target == target;
+        // A name that is not found anywhere would pass for ever.
+        let program = programs.iter().find(is_wanted).ok_or("the figures' tests are not built")?;
+        steps.tests("figures", program.command(&environment).arg("--ignored"));
     }
     Ok(steps.finish())
 }
@@ -166,6 +175,15 @@ fn rounds(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_figures_have_tests_that_ordinary_runs_leave_out() {
+        for target in FIGURES {
+            let path = crate::root().join(format!("crates/destage-figures/tests/{target}.rs"));
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.contains("#[ignore"), "{}", path.display());
+        }
+    }
 
     #[test]
     fn simulations_are_in_proportion_to_the_time_unless_told_or_one_thing_is_asked_for() {

@@ -91,13 +91,3 @@ fn simulators_that_are_wrong_on_purpose_fail_in_every_figure_that_they_touch() {
     assert_eq!(wrong, [], "outside as it is");
     assert!(unnoticed.is_empty(), "nothing is outside its bound: {unnoticed:?}");
 }
-
-#[test]
-#[ignore = "takes many minutes: cargo test --release -p destage-figures --test sabotage -- --ignored"]
-fn every_figure_keeps_its_bounds_with_twenty_seeds() {
-    for seed in 1..=20 {
-        for figure in ALL.iter() {
-            assert_eq!(outside(figure.run(seed)), [], "{} with seed {seed}", figure.name);
-        }
-    }
-}
