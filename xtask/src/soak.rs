@@ -30,7 +30,7 @@ pub(crate) struct SoakArgs {
     case: Option<String>,
     /// Then run so many seeds of each simulation of engines with crashes and faults. Always the same ones, from 0. Unless given
     /// 300 for each minute of the rounds, at least 300, and none where one front end, scenario or seed is asked for. With any come
-    /// the papers' figures, with all seeds.
+    /// the papers' figures, with all seeds and all simulators that are wrong on purpose.
     #[arg(long, value_name = "SEEDS")]
     simulations: Option<u64>,
 }
@@ -63,7 +63,7 @@ const SIMULATIONS: [(&str, &str, Option<&str>); 4] = [
     ("destage-replicas", "simulation", None),
 ];
 /// Test programs of the papers' figures whose tests that take minutes are left out of ordinary runs.
-const FIGURES: [&str; 1] = ["seeds"];
+const FIGURES: [&str; 2] = ["seeds", "sabotage"];
 
 impl Front {
     fn name(self) -> &'static str {

@@ -4,6 +4,7 @@
 //! Each request arrives when it did. With the services as they were recorded, only the discipline is put to the test; with
 //! services by the geometry that the trace's header tells, the disk model as well.
 
+use super::sabotage::Sabotage;
 use super::{Found, TraceFigure};
 use destage_core::{Span, Time};
 use destage_sim::event::{
@@ -267,7 +268,11 @@ fn mean(ios: &[Io], of: impl Fn(usize) -> Span, which: impl Fn(&Io) -> bool) -> 
 
 fn run(path: &Path) -> Result<Found, String> {
     let ios = load(path)?;
-    let priority = Discipline::ReadPriority { starvation: STARVATION };
+    let priority = if Sabotage::NoReadPriority.is_on() {
+        Discipline::Fifo
+    } else {
+        Discipline::ReadPriority { starvation: STARVATION }
+    };
     let wait = |served: &[Served], which: fn(&Io) -> bool| mean(&ios, |i| served[i].wait, which);
     let all: fn(&Io) -> bool = |_| true;
     let sync_writes: fn(&Io) -> bool = |io| !io.reads() && io.is_sync;

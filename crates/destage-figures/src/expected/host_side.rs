@@ -163,6 +163,13 @@ pub(super) const ROWS: &[Expected] = &[
     row("host-12", "mail server: journaled / write-through", "", Ours, Between(1.1, 1.32)),
     row(
         "host-13",
+        "write-through, below 2.5 GB: blocks read that hit, ARC and FIFO apart",
+        "%",
+        Ours,
+        Between(0.327, 4.14),
+    ),
+    row(
+        "host-13",
         "0.5 GB: write-through / write-back on demand",
         "",
         Paper("above 1: \"significantly better\""),
@@ -310,6 +317,13 @@ pub(super) const ROWS: &[Expected] = &[
         Against("all: 1"),
         Between(0.605, 0.819),
     ),
+    row(
+        "host-14",
+        "any journal: blocks read that hit, ARC and FIFO apart",
+        "%",
+        Ours,
+        Between(0.0589, 3.75),
+    ),
     row("host-14", "25 MB: journaled / write-through", "", Ours, Between(1.77, 1.97)),
     row(
         "host-14",
@@ -347,6 +361,13 @@ pub(super) const ROWS: &[Expected] = &[
         "",
         Paper("below 1: \"greater write coalescing\""),
         Between(0.557, 1.0),
+    ),
+    row(
+        "host-15",
+        "btrfs, 2 GB: blocks read that hit, ARC / FIFO",
+        "",
+        Ours,
+        Between(1.003, 1.091),
     ),
     row(
         "host-15",

@@ -28,17 +28,17 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: "host-13",
         title: "the file server by size of the cache (Koller et al. 2013)",
-        parts: &[by_cache],
+        parts: &[replacement_by_cache, by_cache],
     },
     Figure {
         name: "host-14",
         title: "PostMark by size of the journal (Koller et al. 2013)",
-        parts: &[by_journal],
+        parts: &[replacement_by_journal, by_journal],
     },
     Figure {
         name: "host-15",
         title: "PostMark by file system and size of the cache (Koller et al. 2013)",
-        parts: &[by_file_system],
+        parts: &[replacement_on_copies, by_file_system],
     },
 ];
 
@@ -141,6 +141,20 @@ fn over_fifo(stream: &Stream, seed: u64) -> (&'static str, f64) {
     ("YCSB-A: blocks read that hit, ARC / FIFO", samples[0].hits / samples[1].hits)
 }
 
+/// Blocks read that hit under each setup, and with FIFO in the place of its replacement, percent.
+fn beside_fifo(setups: &[Setup<'_>]) -> Vec<(f64, f64)> {
+    let fifo = setups.iter().map(|setup| Setup { replacement: Replacements::Fifo, ..*setup });
+    let samples = measure(&[setups, &fifo.collect::<Vec<_>>()].concat());
+    let (as_is, fifo) = samples.split_at(setups.len());
+    as_is.iter().zip(fifo).map(|(as_is, fifo)| (as_is.hits, fifo.hits)).collect()
+}
+
+/// How far the two are apart on average. Where any file is as likely as another, neither is ahead with every seed, but they
+/// never keep the same blocks.
+fn apart(hits: &[(f64, f64)]) -> f64 {
+    hits.iter().map(|(as_is, fifo)| (as_is - fifo).abs()).sum::<f64>() / hits.len() as f64
+}
+
 /// The file server writes whole files, of which the journal holds few.
 fn larger_journal(stream: &Stream, seed: u64) -> (&'static str, f64) {
     let through = usual(stream, Policy::Through, seed);
@@ -236,18 +250,8 @@ fn by_terminals(seed: u64) -> Found {
 fn by_cache_rows(seed: u64) -> Vec<Table> {
     let stream = Workload::FileServer.stream(seed);
     let policies = [Policy::Through, Policy::OnDemand, Policy::Ordered, Policy::Journaled];
-    let of = |policy| {
-        let setups = SIZES.map(|cache_percent| Setup {
-            stream: &stream,
-            cache_percent,
-            journal_percent: FIGURE_13_JOURNAL_PERCENT,
-            policy,
-            replacement: Replacements::Arc,
-            think: Span::ZERO,
-            seed,
-        });
-        measure(&setups)
-    };
+    let of =
+        |policy| measure(&SIZES.map(|cache_percent| of_size(&stream, cache_percent, policy, seed)));
     let samples = policies.map(of);
     let header = ["cache, GB", "write-through", "write-back on demand", "ordered", "journaled"];
     let table = |title: &'static str, of: fn(&Sample) -> f64| {
@@ -287,17 +291,24 @@ fn by_journal_rows(seed: u64) -> Vec<Table> {
 /// The sizes of the cache in figure 13, percent of the set of 2.5 GB: 0.5 to 2.5 GB.
 const SIZES: [u64; 5] = [20, 40, 60, 80, 100];
 
+/// A stream in figure 13's sizes.
+fn of_size(stream: &Stream, cache_percent: u64, policy: Policy, seed: u64) -> Setup<'_> {
+    let journal_percent = FIGURE_13_JOURNAL_PERCENT;
+    Setup { cache_percent, journal_percent, ..usual(stream, policy, seed) }
+}
+
+fn replacement_by_cache(seed: u64) -> Found {
+    let stream = Workload::FileServer.stream(seed);
+    // The largest cache holds everything.
+    let sizes = &SIZES[..SIZES.len() - 1];
+    let through = sizes.iter().map(|&size| of_size(&stream, size, Policy::Through, seed));
+    let hits = beside_fifo(&through.collect::<Vec<_>>());
+    vec![("write-through, below 2.5 GB: blocks read that hit, ARC and FIFO apart", apart(&hits))]
+}
+
 fn by_cache(seed: u64) -> Found {
     let stream = Workload::FileServer.stream(seed);
-    let at = |stream, cache_percent, policy| Setup {
-        stream,
-        cache_percent,
-        journal_percent: FIGURE_13_JOURNAL_PERCENT,
-        policy,
-        replacement: Replacements::Arc,
-        think: Span::ZERO,
-        seed,
-    };
+    let at = |stream, cache_percent, policy| of_size(stream, cache_percent, policy, seed);
     let of = |policy| measure(&SIZES.map(|size| at(&stream, size, policy)));
     let (through, demand) = (of(Policy::Through), of(Policy::OnDemand));
     let (ordered, journaled) = (of(Policy::Ordered), of(Policy::Journaled));
@@ -348,6 +359,16 @@ fn by_cache(seed: u64) -> Found {
 /// The sizes of the journal in figure 14, percent of a set of 2 GB: 25, 50, 100, 250 and 500 MB.
 const JOURNALS: [u64; 5] = [1, 2, 5, 12, 24];
 
+fn replacement_by_journal(seed: u64) -> Found {
+    let stream = Workload::PostMark.stream(seed);
+    let journaled = JOURNALS.map(|journal_percent| Setup {
+        journal_percent,
+        ..usual(&stream, Policy::Journaled, seed)
+    });
+    let hits = beside_fifo(&journaled);
+    vec![("any journal: blocks read that hit, ARC and FIFO apart", apart(&hits))]
+}
+
 fn by_journal(seed: u64) -> Found {
     let stream = Workload::PostMark.stream(seed);
     let journaled = JOURNALS.map(|journal_percent| Setup {
@@ -392,6 +413,17 @@ const BY_FILE_SYSTEM: [(FileSystem, [&str; 5]); 4] = [
     (FileSystem::Data, on_file_system!("ext3, ext4, data journaled")),
     (FileSystem::CopyOnWrite, on_file_system!("btrfs")),
 ];
+
+/// What btrfs has written elsewhere is not read again where it was, so there the replacement has something to choose.
+fn replacement_on_copies(seed: u64) -> Found {
+    let stream = Workload::PostMark.stream(seed).on(FileSystem::CopyOnWrite);
+    let policies = [Policy::Through, Policy::Journaled];
+    let setups =
+        policies.map(|policy| Setup { cache_percent: 100, ..usual(&stream, policy, seed) });
+    let hits = beside_fifo(&setups);
+    let sum = |of: fn(&(f64, f64)) -> f64| hits.iter().map(of).sum::<f64>();
+    vec![("btrfs, 2 GB: blocks read that hit, ARC / FIFO", sum(|hits| hits.0) / sum(|hits| hits.1))]
+}
 
 fn by_file_system(seed: u64) -> Found {
     let files = Workload::PostMark.stream(seed);
