@@ -60,6 +60,10 @@ pub struct Line {
     pub unit: &'static str,
     /// What the paper says of it, if anything: `paper: 32`, `fitted to the paper's 3,280`, `against the paper's 0.8`.
     pub says: String,
+    /// The least that fits what the paper says, if it says it by a number; the same as the most where it has one number.
+    pub paper_low: Option<f64>,
+    /// The most that fits it.
+    pub paper_high: Option<f64>,
     /// Where the number must lie. By what runs with twenty seeds came to, not by the paper.
     pub bound: String,
     /// What was measured.
@@ -127,12 +131,15 @@ fn lines(figure: &'static str, found: &[(&'static str, f64)]) -> Vec<Line> {
         .map(|expected| {
             let bound = expected.bound();
             let value = found.iter().find(|(what, _)| *what == expected.what);
+            let paper = expected.says.numbers();
             let ours = value.map_or(f64::NAN, |(_, value)| *value);
             Line {
                 figure,
                 what: expected.what,
                 unit: expected.unit,
                 says: expected.says.to_string(),
+                paper_low: paper.and_then(|numbers| numbers.low),
+                paper_high: paper.and_then(|numbers| numbers.high),
                 bound: bound.to_string(),
                 ours,
                 holds: bound.holds(ours),

@@ -9,6 +9,9 @@
 mod flash;
 mod host_side;
 mod mogul;
+mod said;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -75,6 +78,20 @@ impl Bound {
             Self::Between(low, high) => (low..=high).contains(&value),
             Self::AtMost(high) => value <= high,
             Self::AtLeast(low) => value >= low,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Bound {
+    fn ends(self) -> (f64, f64) {
+        match self {
+            Self::Near(middle, percent) => {
+                (middle * (1.0 - percent / 100.0), middle * (1.0 + percent / 100.0))
+            }
+            Self::Between(low, high) => (low, high),
+            Self::AtMost(high) => (f64::NEG_INFINITY, high),
+            Self::AtLeast(low) => (low, f64::INFINITY),
         }
     }
 }
