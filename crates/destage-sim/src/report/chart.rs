@@ -15,6 +15,17 @@ pub struct Chart {
     pub y: Axis,
     /// The lines.
     pub series: Vec<Series>,
+    /// What the points of a series are joined by.
+    pub join: Join,
+}
+
+/// What the points of a series are joined by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// A line.
+    Line,
+    /// Nothing: they are of different things.
+    Nothing,
 }
 
 /// An axis.
@@ -54,8 +65,6 @@ pub struct ChartError {
     reason: String,
 }
 
-const WIDTH: u32 = 860;
-const HEIGHT: u32 = 460;
 /// Lines of one chart that can be told apart.
 pub(super) const COLOURS: [RGBColor; 10] = [
     RGBColor(31, 119, 180),
@@ -71,6 +80,11 @@ pub(super) const COLOURS: [RGBColor; 10] = [
 ];
 
 impl Chart {
+    /// How wide its drawing is.
+    pub const WIDTH: u32 = 860;
+    /// How high it is.
+    pub const HEIGHT: u32 = 460;
+
     /// The chart as an SVG element; with no point to show it says so.
     ///
     /// # Errors
@@ -78,7 +92,8 @@ impl Chart {
     pub fn svg(&self) -> Result<String, ChartError> {
         let mut svg = String::new();
         {
-            let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+            let root =
+                SVGBackend::with_string(&mut svg, (Self::WIDTH, Self::HEIGHT)).into_drawing_area();
             self.draw(&root).map_err(|reason| ChartError { title: self.title.clone(), reason })?;
         }
         Ok(svg)
@@ -148,6 +163,13 @@ impl Chart {
             .map_err(text)?;
         for (index, series) in series.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
+            if self.join == Join::Nothing {
+                let mark = |&point| Circle::new(point, 4, colour.stroke_width(2));
+                let drawn = chart.draw_series(series.points.iter().map(mark)).map_err(text)?;
+                let legend = move |(x, y)| Circle::new((x + 8, y), 4, colour.stroke_width(2));
+                drawn.label(&series.name).legend(legend);
+                continue;
+            }
             let line = LineSeries::new(series.points.iter().copied(), colour.stroke_width(2));
             let drawn = chart.draw_series(line.point_size(2)).map_err(text)?;
             drawn.label(&series.name).legend(move |(x, y)| {
@@ -219,7 +241,31 @@ mod tests {
             x: axis("size", scale),
             y: axis("share", Scale::Linear),
             series: vec![series("lru"), series("arc")],
+            join: Join::Line,
         }
+    }
+
+    #[test]
+    fn points_of_different_things_are_not_joined() {
+        let joined = chart(Scale::Linear, &[(1.0, 0.5), (2.0, 0.25)]);
+        let apart = Chart { join: Join::Nothing, ..joined.clone() };
+        let lines = |chart: &Chart| {
+            let svg = chart.svg().expect("it is drawn");
+            assert!(svg.matches("<circle").count() >= 4, "{svg}");
+            COLOURS
+                .map(colour)
+                .iter()
+                .filter(|colour| {
+                    svg.lines()
+                        .any(|line| line.contains("<polyline") && line.contains(colour.as_str()))
+                })
+                .count()
+        };
+        assert_eq!((lines(&joined), lines(&apart)), (2, 0));
+    }
+
+    fn colour(RGBColor(red, green, blue): RGBColor) -> String {
+        format!("#{red:02X}{green:02X}{blue:02X}")
     }
 
     #[test]

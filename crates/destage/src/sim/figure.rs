@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::output::{print, print_json};
 use destage_figures::{self as figures, Figure, Line, Table, TraceFigure};
 use destage_runtime::exit;
-use destage_sim::report::{Axis, Chart, Page, Scale, Series};
+use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -91,34 +91,25 @@ struct Reproduced {
     tables: Vec<Table>,
 }
 
-/// The first number in what a paper says; `None` if it says it in words only.
-fn number(says: &str) -> Option<f64> {
-    let (_, text) = says.split_once(": ")?;
-    let start = text.find(|c: char| c.is_ascii_digit())?;
-    let is_first = text[..start].chars().all(|c| !c.is_alphanumeric()) || text.starts_with("about");
-    let digits: String = text[start..]
-        .chars()
-        .take_while(|&c| c.is_ascii_digit() || matches!(c, '.' | ','))
-        .filter(|&c| c != ',')
-        .collect();
-    is_first.then(|| digits.trim_end_matches('.').parse().ok()).flatten()
-}
-
 impl Reproduced {
     fn csv(&self) -> String {
         let header = ["figure", "table", "row", "column", "ours", "bound", "says", "holds"];
-        let mut lines = vec![header.map(str::to_owned).to_vec()];
+        let of_paper = ["paper_low", "paper_high"];
+        let mut lines =
+            vec![[&header[..], &of_paper].concat().into_iter().map(str::to_owned).collect()];
+        let cell = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         for line in &self.numbers {
             let ours = line.ours.to_string();
             let (bound, says) = (line.bound.clone(), line.says.clone());
             let cells = [line.figure, "", line.what, line.unit].map(str::to_owned).to_vec();
-            lines.push([cells, vec![ours, bound, says, line.holds.to_string()]].concat());
+            let paper = vec![cell(line.paper_low), cell(line.paper_high)];
+            lines.push([cells, vec![ours, bound, says, line.holds.to_string()], paper].concat());
         }
         for table in &self.tables {
             for row in &table.rows {
                 for (column, cell) in table.header.iter().zip(row).skip(1) {
                     let place = [table.figure, table.title, &row[0], column, cell];
-                    let rest = ["", "", ""];
+                    let rest = ["", "", "", "", ""];
                     lines.push(place.into_iter().chain(rest).map(str::to_owned).collect());
                 }
             }
@@ -126,30 +117,25 @@ impl Reproduced {
         lines.iter().map(|cells| csv_line(cells) + "\n").collect()
     }
 
-    /// Our numbers over the paper's, in the order of the list.
-    fn chart(&self, figure: &str, title: &str) -> Chart {
-        let lines = || (1..).zip(self.numbers.iter().filter(|line| line.figure == figure));
-        let ours = lines().map(|(at, line)| (f64::from(at), line.ours)).collect();
-        let theirs = lines().filter_map(|(at, line)| Some((f64::from(at), number(&line.says)?)));
-        let theirs = theirs.collect();
-        Chart {
-            title: title.into(),
-            x: Axis { label: "number, as listed".into(), scale: Scale::Linear, format: whole },
-            y: Axis {
-                label: "value, each in its unit".into(),
-                scale: Scale::Logarithmic,
-                format: plain,
-            },
-            series: vec![
-                Series { name: "ours".into(), points: ours },
-                Series { name: "the paper's, where it has a number".into(), points: theirs },
-            ],
+    /// Our numbers over the paper's, in the order of the list: a chart for each unit.
+    fn charts(&self, figure: &str, title: &str) -> Vec<Chart> {
+        let lines: Vec<&Line> = self.numbers.iter().filter(|line| line.figure == figure).collect();
+        let mut units: Vec<&str> = Vec::new();
+        for line in &lines {
+            if !units.contains(&line.unit) {
+                units.push(line.unit);
+            }
         }
+        units.into_iter().map(|unit| in_unit(&lines, unit, title)).collect()
     }
 
     fn svg(&self, chosen: &Chosen) -> Result<String, CliError> {
         match &chosen.titles().collect::<Vec<_>>()[..] {
-            [(name, title)] => drawing(&self.chart(name, title)),
+            [(name, title)] => {
+                let charts = self.charts(name, title);
+                let drawn = charts.iter().map(drawing).collect::<Result<Vec<_>, _>>()?;
+                Ok(stacked(&drawn))
+            }
             _ => {
                 Err(CliError::usage("--format svg draws one figure: name it, or use --format html"))
             }
@@ -163,7 +149,9 @@ impl Reproduced {
         );
         for (name, title) in chosen.titles() {
             page.heading(&format!("{name}: {title}"));
-            page.svg(&drawing(&self.chart(name, title))?);
+            for chart in self.charts(name, title) {
+                page.svg(&drawing(&chart)?);
+            }
             let lines = self.numbers.iter().filter(|line| line.figure == name);
             let row = |(at, line): (usize, &Line)| {
                 let ours = format!("{:.3} {}", line.ours, line.unit);
@@ -186,6 +174,50 @@ impl Reproduced {
     }
 }
 
+/// The numbers of one unit, by their places in the list. They are of different things, so no line joins them.
+fn in_unit(lines: &[&Line], unit: &str, title: &str) -> Chart {
+    let points = |of: fn(&Line) -> Option<f64>| {
+        let of_unit = (1..).zip(lines).filter(|(_, line)| line.unit == unit);
+        of_unit.filter_map(|(at, line)| Some((f64::from(at), of(line)?))).collect()
+    };
+    // One number is both the least and the most.
+    let one = |line: &Line| line.paper_low.filter(|_| line.paper_low == line.paper_high);
+    let low = |line: &Line| line.paper_low.filter(|_| line.paper_low != line.paper_high);
+    let high = |line: &Line| line.paper_high.filter(|_| line.paper_low != line.paper_high);
+    let all = [
+        ("ours", points(|line| Some(line.ours))),
+        ("the paper's", points(one)),
+        ("the paper's, at least", points(low)),
+        ("the paper's, at most", points(high)),
+    ];
+    let drawn = all.into_iter().filter(|(_, points): &(_, Vec<_>)| !points.is_empty());
+    Chart {
+        title: title.into(),
+        x: Axis { label: "number, as listed".into(), scale: Scale::Linear, format: whole },
+        y: Axis {
+            label: if unit.is_empty() { "ratio or count".into() } else { unit.into() },
+            scale: Scale::Logarithmic,
+            format: plain,
+        },
+        series: drawn.map(|(name, points)| Series { name: name.into(), points }).collect(),
+        join: Join::Nothing,
+    }
+}
+
+/// Drawings below one another, in one.
+fn stacked(drawn: &[String]) -> String {
+    let [_, _, ..] = drawn else { return drawn.concat() };
+    let (width, height) = (Chart::WIDTH, Chart::HEIGHT);
+    let all = height * drawn.len() as u32;
+    let mut out = format!(
+        "<svg width=\"{width}\" height=\"{all}\" viewBox=\"0 0 {width} {all}\" xmlns=\"http://www.w3.org/2000/svg\">\n"
+    );
+    for (svg, y) in drawn.iter().zip((0..).step_by(height as usize)) {
+        out += &svg.replacen("<svg ", &format!("<svg y=\"{y}\" "), 1);
+    }
+    out + "</svg>\n"
+}
+
 /// A table as a chart: a line for each column over the first one, if all of it are numbers.
 fn curve(table: &Table) -> Option<Chart> {
     let value = |cell: &String| cell.replace(',', "").parse::<f64>().ok();
@@ -200,6 +232,7 @@ fn curve(table: &Table) -> Option<Chart> {
         x: Axis { label: table.header[0].clone(), scale: Scale::Linear, format: plain },
         y: Axis { label: String::new(), scale: Scale::Linear, format: plain },
         series: (1..table.header.len()).map(series).collect(),
+        join: Join::Line,
     })
 }
 
@@ -309,19 +342,45 @@ fn list() -> String {
 mod tests {
     use super::*;
 
+    fn reproduced(name: &str) -> (Reproduced, Chosen) {
+        let figure = Figure::find(name).expect("there is one");
+        let reproduced = Reproduced { numbers: figure.run(1), tables: Vec::new() };
+        (reproduced, Chosen { figures: vec![figure], on_traces: Vec::new() })
+    }
+
     #[test]
-    fn a_paper_that_says_it_in_words_has_no_number() {
-        for (says, value) in [
-            ("paper: 32", Some(32.0)),
-            ("paper: about 38 with delayed writes", Some(38.0)),
-            ("fitted to the paper: 40,548", Some(40_548.0)),
-            ("against the paper, which has: 0.8", Some(0.8)),
-            ("paper: above 1: \"significantly better\"", None),
-            ("paper: \"up to 8 or 9 seconds\"", None),
-            ("ours", None),
-        ] {
-            assert_eq!(number(says), value, "{says}");
-        }
+    fn numbers_of_unlike_units_have_charts_of_their_own_and_no_line_joins_any() {
+        let (reproduced, chosen) = reproduced("figure-4-3");
+        let charts = reproduced.charts("figure-4-3", "histograms");
+        let units: Vec<&str> = charts.iter().map(|chart| chart.y.label.as_str()).collect();
+        assert_eq!(units, ["s", "ratio or count"]);
+        assert!(charts.iter().all(|chart| chart.join == Join::Nothing));
+        let points = |name: &str| -> Vec<f64> {
+            let series = charts[0].series.iter().filter(|series| series.name == name);
+            series.flat_map(|series| series.points.iter().map(|&(at, _)| at)).collect()
+        };
+        assert_eq!(points("ours"), [1.0, 3.0, 5.0, 6.0]);
+        assert_eq!(points("the paper's"), [3.0, 5.0]);
+        assert_eq!(points("the paper's, at least"), [1.0, 6.0]);
+        let svg = reproduced.svg(&chosen).expect("it is drawn");
+        assert_eq!(svg.matches("<svg ").count(), 3, "{svg}");
+        assert_eq!(svg.matches("</svg>").count(), 3, "{svg}");
+        assert!(svg.starts_with("<svg ") && svg.contains("<svg y=\"460\" "), "{svg}");
+    }
+
+    #[test]
+    fn the_papers_numbers_have_columns_of_their_own() {
+        let (reproduced, _) = reproduced("figure-4-3");
+        let csv = reproduced.csv();
+        let ends = |what: &str, end: &str| {
+            csv.lines().any(|line| line.contains(what) && line.ends_with(end))
+        };
+        assert!(
+            csv.starts_with("figure,table,row,column,ours,bound,says,holds,paper_low,paper_high\n")
+        );
+        assert!(ends("\"PU, longest read\"", ",true,8,9"), "{csv}");
+        assert!(ends("\"AIPU, longest read\"", ",true,0.746,0.746"), "{csv}");
+        assert!(ends("longer than 1 s", ",true,,"), "{csv}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use destage_sim::advise::{
     Choice, Front, Judged, Losses, Sure, Wish, promise, random_times, reason,
 };
 use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
-use destage_sim::report::{Axis, Chart, Page, Scale, Series};
+use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
 use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -509,6 +509,7 @@ impl Advice<'_> {
             x: axis("the origin is behind, at most"),
             y: axis("a request takes, mean"),
             series,
+            join: Join::Line,
         }
     }
 

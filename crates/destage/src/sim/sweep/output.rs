@@ -8,7 +8,7 @@ use crate::sim::report::quoted;
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
 use destage_runtime::units::{Bytes, Interval};
-use destage_sim::report::{Axis, Chart, Page, Scale, Series};
+use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
 use destage_sim::sweep::{cell, columns, shown};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -240,6 +240,7 @@ fn charts(metric: &Metric, varied: &[String], done: &[Done]) -> Vec<Chart> {
         x: Axis { label: along.clone(), scale, format: kind.show },
         y: Axis { label: metric.title.into(), scale: Scale::Linear, format: metric.show },
         series: lines.to_vec(),
+        join: Join::Line,
     };
     series.chunks(LINES_MAX).enumerate().map(chart).collect()
 }
