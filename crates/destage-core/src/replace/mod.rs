@@ -31,6 +31,16 @@ pub const fn spread(number: u64) -> u64 {
     number ^ number >> 31
 }
 
+/// What stands for itself under [`spread`], backwards.
+pub const fn unspread(number: u64) -> u64 {
+    let number = number ^ number >> 31 ^ number >> 62;
+    let number = number.wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let number = number ^ number >> 27 ^ number >> 54;
+    let number = number.wrapping_mul(0x96de_1b17_3f11_9089);
+    let number = number ^ number >> 30 ^ number >> 60;
+    number.wrapping_sub(0x9e37_79b9_7f4a_7c15)
+}
+
 /// Decides which of the present units leave. Sizes are bytes; units may differ in size.
 ///
 /// Where the driver makes room before it inserts, as the policies' papers have it, it says [`Replacement::expect`] first, then

@@ -1,10 +1,20 @@
 //! Each policy against a model written from its definition over plain vectors: the same hits, access by access.
 
-use super::{Arc, Clock, Fifo, Lru, NumberedArc, NumberedTwoQ, Replacement, S3Fifo, Sieve, TwoQ};
+use super::{
+    Arc, Clock, Fifo, Lru, NumberedArc, NumberedTwoQ, Replacement, S3Fifo, Sieve, TwoQ, spread,
+    unspread,
+};
 use crate::id::UnitId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use proptest::prelude::*;
+
+#[test]
+fn a_number_is_found_again_by_what_it_was_spread_to() {
+    for number in (0..100_000).chain([u64::MAX, 1 << 43, 0x1234_5678_9abc]) {
+        assert_eq!(unspread(spread(number)), number);
+    }
+}
 
 const SIZE: u32 = 4_096;
 /// Units in the tests.
