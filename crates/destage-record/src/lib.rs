@@ -2,10 +2,12 @@
 //!
 //! A front end drives its core through a [`RecordedCore`], which costs a branch per call where nothing is recorded.
 //! [`Part::read`] gives back what was recorded; replaying it must give the same effects, since the core reads no clock and
-//! draws no random numbers. Payload, keys and values are never recorded, only sizes, handles and hashes.
+//! draws no random numbers. Payload, keys and values are never recorded, only sizes, handles, hashes of keys
+//! and addresses of volumes; of an anonymous recording nobody reads the last two.
 //!
 //! The files survive a crash of the process up to the last second and a torn end. `docs/FORMAT.md` describes them.
 
+mod anonymous;
 mod codec;
 mod digest;
 mod frame;
@@ -13,6 +15,7 @@ mod input;
 mod live;
 mod part;
 mod parts;
+mod told;
 mod writer;
 
 use destage_core::{ClientId, RequestId};
@@ -23,6 +26,7 @@ pub use input::Scratch;
 pub use live::{CannotRecord, RecordSettings, RecordedCore};
 pub use part::{Begin, End, Event, Events, Part};
 pub use parts::{ListError, list};
+pub use told::{Asked, What, row_identity};
 
 /// A request of a volume's client may be several of the core's. So the lowest bits of each [`RequestId`] are those of the
 /// [`ClientId`] that stands for the answer: a recording tells which belong together.
@@ -45,5 +49,13 @@ pub const fn answer(client: ClientId) -> u32 {
 
 const MASK: u32 = (1 << ANSWER_BITS) - 1;
 
-/// The version of the format that is written, and the only one that is read.
-pub const FORMAT_VERSION: u16 = 1;
+/// Whether a recording is of a volume, by its subject.
+pub fn is_of_volume(subject: &str) -> bool {
+    subject.starts_with("block")
+}
+
+/// The version of the format that is written.
+pub const FORMAT_VERSION: u16 = 2;
+
+/// The oldest version that is read. It has no events of what clients asked for and of what units stand for.
+pub const FORMAT_VERSION_MIN: u16 = 1;

@@ -1,12 +1,15 @@
 //! The recording side: beside a live core, without waiting for a file.
 
+use crate::anonymous::{Anonymous, EXTENT};
 use crate::codec::put;
 use crate::digest::Digest;
 use crate::frame::{self, Kind};
 use crate::input;
+use crate::is_of_volume;
 use crate::part::{Begin, CLOCK, POLLED};
+use crate::told::{self, Asked, Last, Named};
 use crate::writer::{self, Message, Writer};
-use destage_core::{Core, Effect, Input, Span, Time};
+use destage_core::{Core, Effect, Input, Span, Time, UnitId};
 use destage_engine::Decide;
 use std::io;
 use std::ops::Deref;
@@ -20,6 +23,8 @@ pub struct RecordSettings {
     /// Bytes that all its files may hold; the oldest is deleted before that is exceeded. At least
     /// [`RecordSettings::BYTES_MIN`].
     pub bytes_max: u64,
+    /// Nobody reads addresses and keys from it: extents of volumes change places, and hashes of keys have a key of their own.
+    pub is_anonymous: bool,
 }
 
 impl RecordSettings {
@@ -56,11 +61,13 @@ impl CannotRecord {
 pub struct RecordedCore {
     core: Core,
     recorder: Option<Box<Recorder>>,
+    /// As long as the core lives: what it remembers of what it evicted, it knows by this.
+    anonymous: Option<Box<Anonymous>>,
 }
 
 impl From<Core> for RecordedCore {
     fn from(core: Core) -> Self {
-        Self { core, recorder: None }
+        Self { core, recorder: None, anonymous: None }
     }
 }
 
@@ -101,7 +108,45 @@ impl RecordedCore {
     ) -> Result<(), CannotRecord> {
         let writer = Writer::open(settings).map_err(|error| CannotRecord::new(settings, error))?;
         self.recorder = Some(Box::new(Recorder::new(writer, version, subject)));
+        self.anonymous = settings.is_anonymous.then(|| Box::new(Anonymous::new(subject)));
         Ok(())
+    }
+
+    /// Whether names and requests of clients are to be told.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Tells the recording what a client asks a volume for, before the core hears of it.
+    pub fn ask(&mut self, now: Time, asked: Asked) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let Some(anonymous) = &self.anonymous else {
+            return recorder.asked(now, &asked, &self.core);
+        };
+        let (mut at, end) = (asked.offset, asked.offset.saturating_add(asked.bytes));
+        // More than that only zeros and discards have, and nobody is to wait for so many events.
+        for _ in 0..EXTENTS_MAX {
+            if at >= end {
+                break;
+            }
+            let next = (at - at % EXTENT).saturating_add(EXTENT).min(end);
+            let offset = anonymous.offset(at);
+            recorder.asked(now, &Asked { offset, bytes: next - at, ..asked }, &self.core);
+            at = next;
+        }
+    }
+
+    /// Tells the recording what a unit stands for, unless it knows. `identity` is what [`Input::Fetched`] would tell. Comes before
+    /// the input that names the unit first.
+    pub fn name(&mut self, now: Time, unit: UnitId, identity: impl FnOnce() -> u64) {
+        let Some(recorder) = &mut self.recorder else { return };
+        if !recorder.is_to_name(now, unit, &self.core) {
+            return;
+        }
+        let identity = identity();
+        let identity = self.anonymous.as_ref().map_or(identity, |it| it.identity(identity));
+        recorder.named(now, unit, identity);
     }
 
     /// Ends the recording, if there is one; all of it is in its file once this returns.
@@ -111,7 +156,13 @@ impl RecordedCore {
 
     /// [`Core::handle`].
     #[inline]
-    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+    pub fn handle(&mut self, now: Time, mut input: Input<'_>) {
+        // The core is told the same as the recording. Otherwise it would remember other units than a replay does.
+        if let Some(anonymous) = &self.anonymous
+            && let Input::Fetched { identity, .. } | Input::Evicted { identity } = &mut input
+        {
+            *identity = anonymous.identity(*identity);
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.input(now, &input, &self.core);
         }
@@ -135,6 +186,8 @@ impl RecordedCore {
     }
 }
 
+/// An anonymous recording tells a request in pieces, one for each extent: so many at most, which are 4 GiB.
+const EXTENTS_MAX: u64 = 4_096;
 /// A frame is written when it is so long, bytes.
 const FRAME_LEN: usize = 64 << 10;
 /// And when it is so old: what a crash of the process loses at most, besides what the writer has in hand.
@@ -171,6 +224,9 @@ struct Recorder {
     now: Time,
     digest: Digest,
     polls: u64,
+    is_volume: bool,
+    last: Last,
+    named: Named,
     /// How long the next gap lasts.
     gap: Span,
 }
@@ -190,6 +246,9 @@ impl Recorder {
             now: Time::ZERO,
             digest: Digest::default(),
             polls: 0,
+            is_volume: is_of_volume(subject),
+            last: Last::default(),
+            named: Named::default(),
             gap: GAP,
         }
     }
@@ -200,9 +259,46 @@ impl Recorder {
     }
 
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
+        if !self.is_ready(now, core) {
+            return;
+        }
+        self.put_time(now);
+        input::encode(&mut self.frame, input);
+        if self.frame.len() >= FRAME_LEN || now.since(self.since) >= FRAME_AGE {
+            self.send_frame();
+        }
+    }
+
+    fn asked(&mut self, now: Time, asked: &Asked, core: &Core) {
+        if self.is_ready(now, core) {
+            self.put_time(now);
+            self.last.put_asked(&mut self.frame, asked);
+            // A long read that goes past the cache has no input of its own.
+            if self.frame.len() >= FRAME_LEN {
+                self.send_frame();
+            }
+        }
+    }
+
+    /// Whether a part is under way that does not tell yet what a unit stands for.
+    fn is_to_name(&mut self, now: Time, unit: UnitId, core: &Core) -> bool {
+        self.is_ready(now, core) && self.named.insert(unit)
+    }
+
+    fn named(&mut self, now: Time, unit: UnitId, identity: u64) {
+        self.put_time(now);
+        if self.is_volume {
+            self.last.put_block(&mut self.frame, unit, identity);
+        } else {
+            told::put_row(&mut self.frame, unit, identity);
+        }
+    }
+
+    /// Whether something can be recorded now. Begins a part where one is due.
+    fn is_ready(&mut self, now: Time, core: &Core) -> bool {
         match self.stage {
-            Stage::Failed => return,
-            Stage::Begins { not_before, .. } if now < not_before => return,
+            Stage::Failed => return false,
+            Stage::Begins { not_before, .. } if now < not_before => return false,
             Stage::Begins { after_gap, .. } => self.begin_part(now, core, after_gap),
             Stage::Records if self.part_len >= self.writer.part_len_max() => {
                 self.end_part();
@@ -213,13 +309,15 @@ impl Recorder {
             }
             Stage::Records => {}
         }
-        if !matches!(self.stage, Stage::Records) {
-            return;
-        }
+        matches!(self.stage, Stage::Records)
+    }
+
+    fn put_time(&mut self, now: Time) {
         if self.frame.is_empty() {
             self.since = now;
             self.now = now;
             self.frame.extend(now.0.to_le_bytes());
+            self.last = Last::default();
         }
         self.put_polls();
         let step = now.since(self.now);
@@ -228,10 +326,6 @@ impl Recorder {
             self.frame.push(CLOCK);
             put(&mut self.frame, step.0);
         }
-        input::encode(&mut self.frame, input);
-        if self.frame.len() >= FRAME_LEN || now.since(self.since) >= FRAME_AGE {
-            self.send_frame();
-        }
     }
 
     #[inline]
@@ -239,6 +333,9 @@ impl Recorder {
         if matches!(self.stage, Stage::Records) {
             self.digest.add(core, effect);
             self.polls += 1;
+            if let Some(Effect::Evict { unit }) = effect {
+                self.named.remove(*unit);
+            }
         }
     }
 
@@ -269,6 +366,7 @@ impl Recorder {
         self.polls = 0;
         self.part_len = 0;
         self.frame.clear();
+        self.named.clear();
         self.stage = Stage::Records;
         let begin = Begin {
             version: self.version.clone(),

@@ -1,10 +1,11 @@
 //! One file of a recording, as it is read.
 
-use crate::FORMAT_VERSION;
 use crate::codec::Bytes;
 use crate::frame::{self, Damage, Found, Kind, MAGIC};
 use crate::input::{self, Scratch};
-use destage_core::{Core, Input, Span, Time};
+use crate::told::{self, Asked, Last};
+use crate::{FORMAT_VERSION, FORMAT_VERSION_MIN};
+use destage_core::{Core, Input, Span, Time, UnitId};
 
 /// What a part says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,20 @@ pub enum Event<'s> {
         now: Time,
         /// What.
         input: Input<'s>,
+    },
+    /// A client asked a volume for something. An input follows for what does not go past the cache.
+    Asked {
+        /// When.
+        now: Time,
+        /// What for.
+        asked: Asked,
+    },
+    /// From now on a unit stands for what is known by this.
+    Named {
+        /// The unit.
+        unit: UnitId,
+        /// As [`Input::Fetched`] tells it: of a block, [`spread`](destage_core::replace::spread) of its number.
+        identity: u64,
     },
     /// The core was polled for effects.
     Polled {
@@ -114,8 +129,9 @@ impl Part {
     pub fn read_begun(file: Vec<u8>, version: &str) -> Result<Option<Self>, Damage> {
         let damage = |at: usize, what| Damage { at: at as u64, what };
         // A file system may have made room that was never written.
-        let head = [&MAGIC[..], &FORMAT_VERSION.to_le_bytes()].concat();
-        if head.starts_with(&file) || file.iter().all(|&byte| byte == 0) {
+        let is_cut = (FORMAT_VERSION_MIN..=FORMAT_VERSION)
+            .any(|version| [&MAGIC[..], &version.to_le_bytes()].concat().starts_with(&file));
+        if is_cut || file.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
         let Some(version_bytes) = file.get(8..10) else {
@@ -124,7 +140,8 @@ impl Part {
         if file[..8] != *MAGIC {
             return Err(damage(0, "no recording: it does not begin as one"));
         }
-        if version_bytes != FORMAT_VERSION.to_le_bytes() {
+        let format = u16::from_le_bytes([version_bytes[0], version_bytes[1]]);
+        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&format) {
             return Err(damage(8, "a recording in another version of the format"));
         }
         let mut at = 10;
@@ -178,6 +195,7 @@ impl Part {
             part: self,
             frame: 0,
             bytes: Bytes(&[]),
+            last: Last::default(),
             now: Time::ZERO,
             at: 0,
             end: 0,
@@ -202,6 +220,7 @@ pub struct Events<'p> {
     part: &'p Part,
     frame: usize,
     bytes: Bytes<'p>,
+    last: Last,
     now: Time,
     /// Where the event given last begins; 0 between frames.
     at: u64,
@@ -249,16 +268,26 @@ impl Events<'_> {
                     let step = self.bytes.number().ok_or(damage)?;
                     self.now = self.now + Span(step);
                 }
+                told::ASKED => {
+                    self.bytes.byte();
+                    let asked = self.last.asked(&mut self.bytes).ok_or(damage)?;
+                    return Ok(Some(Event::Asked { now: self.now, asked }));
+                }
+                kind @ (told::BLOCK | told::ROW) => {
+                    self.bytes.byte();
+                    let named = match kind {
+                        told::BLOCK => self.last.block(&mut self.bytes),
+                        _ => told::row(&mut self.bytes),
+                    };
+                    let (unit, identity) = named.ok_or_else(|| damage.clone())?;
+                    check_unit(self.units_max, Some(unit.0.into()), damage)?;
+                    return Ok(Some(Event::Named { unit, identity }));
+                }
                 _ => {
                     let now = self.now;
                     let input =
                         input::decode(&mut self.bytes, scratch).ok_or_else(|| damage.clone())?;
-                    if input::highest_unit(&input).is_some_and(|unit| unit >= self.units_max) {
-                        return Err(Damage {
-                            what: "a unit's number is beyond all units",
-                            ..damage
-                        });
-                    }
+                    check_unit(self.units_max, input::highest_unit(&input), damage)?;
                     return Ok(Some(Event::Input { now, input }));
                 }
             }
@@ -280,10 +309,18 @@ impl Events<'_> {
         self.at = from as u64;
         self.end = to as u64;
         self.bytes = Bytes(&self.part.file[from..to]);
+        self.last = Last::default();
         let now = self.bytes.fixed64();
         self.now = Time(now.ok_or(Damage { at: self.at, what: "the frame is too short" })?);
         Ok(true)
     }
+}
+
+fn check_unit(units_max: u64, highest: Option<u64>, damage: Damage) -> Result<(), Damage> {
+    if highest.is_some_and(|unit| unit >= units_max) {
+        return Err(Damage { what: "a unit's number is beyond all units", ..damage });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -300,6 +337,7 @@ mod tests {
         let settings = RecordSettings {
             path: folder.path().join("run"),
             bytes_max: RecordSettings::BYTES_MIN,
+            is_anonymous: false,
         };
         let mut core = RecordedCore::from(Core::new(Time::ZERO, Policy::default()));
         core.record(&settings, VERSION, "a test").unwrap();
@@ -315,6 +353,12 @@ mod tests {
         }
         for cut in events..file.len() {
             assert_eq!(begun(&file[..cut]), Ok(true), "{cut}");
+        }
+        // The version before has less to tell, and no other one is known.
+        for (version, is_read) in [(0, false), (1, true), (2, true), (3, false)] {
+            let mut other = file.clone();
+            other[8] = version;
+            assert_eq!(begun(&other).is_ok(), is_read, "{version}");
         }
         // Room that was never written.
         assert_eq!(begun(&[0; 4_096]), Ok(false));

@@ -296,7 +296,7 @@ mod tests {
         for (number, bytes) in files {
             std::fs::write(part_path(&path, number), bytes).unwrap();
         }
-        let settings = RecordSettings { path: path.clone(), bytes_max: 1_600 };
+        let settings = RecordSettings { path: path.clone(), bytes_max: 1_600, is_anonymous: false };
         Files::new(&settings).unwrap().make_room(400).unwrap();
         let left: Vec<u64> = numbered(&path).unwrap();
         assert_eq!(left, [0, 1, 3]);
@@ -306,7 +306,11 @@ mod tests {
     fn a_recording_in_which_nothing_was_begun_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
-        let settings = RecordSettings { path: path.clone(), bytes_max: RecordSettings::BYTES_MIN };
+        let settings = RecordSettings {
+            path: path.clone(),
+            bytes_max: RecordSettings::BYTES_MIN,
+            is_anonymous: false,
+        };
         let writer = Writer::open(&settings).unwrap();
         assert_eq!(numbered(&path).unwrap(), [1]);
         drop(writer);
@@ -316,7 +320,11 @@ mod tests {
     #[test]
     fn the_room_is_kept_with_the_state_at_the_begin_of_each_part() {
         let folder = tempfile::tempdir().unwrap();
-        let settings = RecordSettings { path: folder.path().join("run"), bytes_max: 4 << 20 };
+        let settings = RecordSettings {
+            path: folder.path().join("run"),
+            bytes_max: 4 << 20,
+            is_anonymous: false,
+        };
         let begin = Begin {
             version: "1.2.3".into(),
             subject: "a test".into(),

@@ -1,25 +1,29 @@
 //! The recording that `docs/FORMAT.md` shows is what this build writes.
 
+use destage_core::replace::spread;
 use destage_core::{ClientId, Core, Input, Intent, Lsn, Policy, RequestId, Span, Time, UnitId};
-use destage_record::{RecordSettings, RecordedCore, list};
+use destage_record::{Asked, RecordSettings, RecordedCore, What, list};
 use std::fmt::Write;
 
-/// A read of a unit that is fetched.
+/// A read of a part of a block that is fetched.
 fn written() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("it works");
     let settings = RecordSettings {
         path: folder.path().join("run"),
         bytes_max: RecordSettings::BYTES_DEFAULT,
+        is_anonymous: false,
     };
     let began = Time(1_700_000_000_000_000_000);
     let mut core = RecordedCore::from(Core::new(began, Policy::default()));
-    core.record(&settings, "0.1.0", "serve").expect("it works");
+    core.record(&settings, "0.1.0", "block").expect("it works");
     let poll = |core: &mut RecordedCore| while core.poll_effect().is_some() {};
     let (request, unit) = (RequestId(300), UnitId(3));
+    core.ask(began, Asked { what: What::Read, offset: 40_960, bytes: 512 });
+    core.name(began, unit, || spread(10));
     core.handle(began, Input::Access { request, intent: Intent::Read, units: &[unit] });
     poll(&mut core);
     let now = began + Span::from_millis(1);
-    core.handle(now, Input::Fetched { unit, result: Ok(4_096), identity: 0x0102_0304_0506_0708 });
+    core.handle(now, Input::Fetched { unit, result: Ok(4_096), identity: spread(10) });
     core.poll_effect();
     let client = ClientId(9);
     core.handle(now, Input::Respond { client, lsn: Lsn::ZERO, wrote: false });

@@ -28,7 +28,7 @@ impl RecordArgs {
     /// Where a recording goes, if there is to be one.
     pub(crate) fn settings(self) -> Option<RecordSettings> {
         let bytes_max = self.record_size.get();
-        self.record.map(|path| RecordSettings { path, bytes_max })
+        self.record.map(|path| RecordSettings { path, bytes_max, is_anonymous: false })
     }
 }
 

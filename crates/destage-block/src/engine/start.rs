@@ -124,6 +124,11 @@ impl Volume {
             self.counters.hit_blocks += hits;
             self.counters.miss_blocks += units.len() as u64 - hits;
         }
+        if self.core.is_recording() {
+            for &unit in &units {
+                self.core.name(self.now, unit, || self.slots.identity(unit));
+            }
+        }
         self.core.handle(self.now, Input::Access { request: RequestId(id), intent, units: &units });
     }
 

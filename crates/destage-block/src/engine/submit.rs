@@ -7,6 +7,7 @@ use crate::block::{BLOCK, Extent, Lba};
 use crate::request::{Request, RequestError};
 use destage_core::Time;
 use destage_engine::Drive;
+use destage_record::{Asked, What};
 
 impl Volume {
     /// Takes a request. Exactly one reply with this tag follows.
@@ -15,6 +16,7 @@ impl Volume {
         if let Err(error) = self.check(&request) {
             return self.requests.fail(tag, error);
         }
+        self.record(&request);
         match request {
             Request::Read { offset, len } => self.submit_read(tag, offset, len),
             Request::Write { offset, data, fua } => self.submit_write(tag, offset, data, fua),
@@ -26,6 +28,19 @@ impl Volume {
             Request::Cache { offset, len } => self.submit_cache(tag, offset, len),
         }
         self.pump();
+    }
+
+    /// Tells a recording what the client asks for. A flush it sees by what waits for the log.
+    fn record(&mut self, request: &Request) {
+        let (what, offset, bytes) = match *request {
+            Request::Read { offset, len } => (What::Read, offset, u64::from(len)),
+            Request::Write { offset, ref data, .. } => (What::Write, offset, data.len() as u64),
+            Request::Zero { offset, len, punch: false, .. } => (What::Zero, offset, len),
+            Request::Zero { offset, len, punch: true, .. } => (What::Discard, offset, len),
+            Request::Cache { offset, len } => (What::Cache, offset, self.cached_at_once(len)),
+            Request::Flush | Request::Status { .. } => return,
+        };
+        self.core.ask(self.now, Asked { what, offset, bytes });
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {
@@ -141,12 +156,15 @@ impl Volume {
     fn submit_cache(&mut self, tag: u64, offset: u64, len: u64) {
         let asked = self.requests.begin(tag, Kind::Cache, 0);
         let mut works = Vec::new();
-        // More than the cache holds would only push out what came first.
-        let len = len.min(u64::from(self.slots.index().slots() / 2) * BLOCK as u64).max(1);
-        cut(offset, len, self.shape.fragment_blocks_max, |extent, _, _, _| {
+        cut(offset, self.cached_at_once(len), self.shape.fragment_blocks_max, |extent, _, _, _| {
             works.push((extent, Work::Prefetch));
         });
         self.begin(asked, works);
+    }
+
+    /// More than the cache holds would only push out what came first.
+    fn cached_at_once(&self, len: u64) -> u64 {
+        len.min(u64::from(self.slots.index().slots() / 2) * BLOCK as u64).max(1)
     }
 
     fn submit_status(&mut self, tag: u64, offset: u64, len: u64) {

@@ -21,6 +21,11 @@ impl Engine {
         if !self.watchers.assumed().is_empty() {
             self.doubt_assumed(request, units);
         }
+        if self.core.is_recording() {
+            for &unit in units {
+                self.core.name(self.now, unit, || self.rows.recorded_identity(unit));
+            }
+        }
         self.core.handle(self.now, Input::Access { request, intent, units });
         while let Some(effect) = Drive::next_effect(self) {
             match effect {

@@ -135,6 +135,11 @@ impl Rows {
         self.hasher.hash_one((table.0, key))
     }
 
+    /// What a unit is known by in a recording.
+    pub(super) fn recorded_identity(&self, unit: UnitId) -> u64 {
+        destage_record::row_identity(self.get(unit).table.0, self.key(unit))
+    }
+
     /// The unit of a row, if it has one.
     #[inline]
     pub(crate) fn find(&self, table: TableId, key: &[u8]) -> Option<UnitId> {

@@ -6,7 +6,7 @@ use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId,
     Span, Time, UnitId, WaitFor,
 };
-use destage_record::{answer, answer_of};
+use destage_record::{Asked as AskedFor, answer, answer_of};
 use hashbrown::{HashMap, HashSet};
 
 /// Requests in order of their arrival, and how long the devices took.
@@ -16,6 +16,8 @@ pub struct Load {
     /// What each of them followed, as far as that is known.
     pub(super) causes: Vec<Option<Cause>>,
     pub(super) requests: Vec<Request>,
+    /// What clients asked a volume for, when, and how many arrivals came before. Older recordings do not tell.
+    pub(super) asked: Vec<(Time, AskedFor, u32)>,
     /// What each item stands for, where that is known: items with the same identity are one.
     pub(super) identities: Vec<Option<u64>>,
     /// The size of each item, bytes; 0 where it was never told.
@@ -138,6 +140,8 @@ impl Write {
 #[derive(Clone, Debug, Default)]
 struct Open {
     items: HashMap<UnitId, u32>,
+    /// What units stand for that no input has named yet.
+    names: HashMap<UnitId, u64>,
     /// Of a volume: what is asked for each answer.
     answers: HashMap<u32, Asked>,
     causes: Causes,
@@ -226,7 +230,7 @@ impl Load {
         let next = self.identities.len() as u32;
         let item = *self.open.items.entry(unit).or_insert(next);
         if item == next {
-            self.identities.push(None);
+            self.identities.push(self.open.names.remove(&unit));
             self.sizes.push(0);
             if core.is_present(unit) {
                 self.held.push(item);
@@ -381,9 +385,23 @@ impl Load {
 }
 
 impl Observer for Load {
+    fn asked(&mut self, now: Time, asked: &AskedFor) {
+        self.began.get_or_insert(now);
+        self.asked.push((now, *asked, self.arrivals.len() as u32));
+    }
+
+    fn named(&mut self, unit: UnitId, identity: u64) {
+        match self.open.items.get(&unit) {
+            Some(&item) => self.identities[item as usize] = Some(identity),
+            None => {
+                self.open.names.insert(unit, identity);
+            }
+        }
+    }
+
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
-        if self.began.is_none() {
-            self.began = Some(now);
+        self.began.get_or_insert(now);
+        if self.policy.is_none() {
             self.policy = Some(core.policy().clone());
             self.held_bytes = core.status().cache_bytes;
         }
@@ -466,7 +484,8 @@ impl Observer for Load {
             }
             Input::Fetched { unit, result, identity } => {
                 let item = self.item(unit, core);
-                self.identities[item as usize] = Some(identity);
+                // What it was named by counts: a server's own hashes of rows are others in each run.
+                let identity = *self.identities[item as usize].get_or_insert(identity);
                 if let Ok(bytes) = result {
                     self.size(item, bytes);
                 }
@@ -478,7 +497,7 @@ impl Observer for Load {
             }
             Input::Evicted { identity } => {
                 if let Some(item) = self.open.evicted.take() {
-                    self.identities[item as usize] = Some(identity);
+                    self.identities[item as usize].get_or_insert(identity);
                 }
             }
             Input::Invalidate { unit } | Input::Reload { unit } => {

@@ -11,12 +11,13 @@ mod times;
 mod watched;
 mod what_if;
 
-use destage_core::{Core, Effect, Input, Span, Time};
-use destage_record::{Damage, Digest, Event, Part, Scratch};
+use destage_core::{Core, Effect, Input, Span, Time, UnitId};
+use destage_record::{Asked, Damage, Digest, Event, Part, Scratch};
 use polled::polled;
 use std::fmt;
 
 pub use answers::{Answers, RecordedRun};
+pub use destage_record::is_of_volume;
 pub use load::Load;
 pub use tally::Tally;
 pub use watched::Watched;
@@ -27,6 +28,10 @@ pub trait Observer {
     /// What stands at this byte of the file comes next. If the core then panics, it was changed: what it tells cannot have
     /// happened.
     fn reached(&mut self, _byte: u64) {}
+    /// A client asked a volume for this.
+    fn asked(&mut self, _now: Time, _asked: &Asked) {}
+    /// A unit stands for what is known by this.
+    fn named(&mut self, _unit: UnitId, _identity: u64) {}
     /// The core is about to be told this.
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core);
     /// The core has just answered this.
@@ -39,6 +44,16 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
         self.1.reached(byte);
     }
 
+    fn asked(&mut self, now: Time, asked: &Asked) {
+        self.0.asked(now, asked);
+        self.1.asked(now, asked);
+    }
+
+    fn named(&mut self, unit: UnitId, identity: u64) {
+        self.0.named(unit, identity);
+        self.1.named(unit, identity);
+    }
+
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
         self.0.input(now, input, core);
         self.1.input(now, input, core);
@@ -48,11 +63,6 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
         self.0.effect(now, effect, core);
         self.1.effect(now, effect, core);
     }
-}
-
-/// Whether a recording is of a volume, by its subject.
-pub fn is_of_volume(subject: &str) -> bool {
-    subject.starts_with("block")
 }
 
 /// Whether it is of rows.
@@ -152,6 +162,8 @@ pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, Repla
                 observer.input(at, &input, &core);
                 core.handle(at, input);
             }
+            Event::Asked { now, asked } => observer.asked(now, &asked),
+            Event::Named { unit, identity } => observer.named(unit, identity),
             Event::Polled { count, short } => {
                 let mut effects = Vec::new();
                 polled(&mut core, &mut digest, count, |effect, core| {

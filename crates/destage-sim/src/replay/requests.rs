@@ -2,33 +2,34 @@
 
 use super::load::{Arrival, Load};
 use crate::trace::{Extent, Op, Request};
+use destage_core::replace::unspread;
 use destage_core::{Intent, Time, WaitFor};
+use destage_record::{Asked, What};
 
 /// Bytes of a volume's block.
 const BLOCK: u64 = 4_096;
 /// The device of blocks whose place the recording does not tell.
 const ELSEWHERE: u32 = 1;
 
-/// What stands for itself under [`destage_core::replace::spread`], backwards.
-const fn unspread(identity: u64) -> u64 {
-    let identity = identity ^ identity >> 31 ^ identity >> 62;
-    let identity = identity.wrapping_mul(0x3196_42b2_d24d_8ec3);
-    let identity = identity ^ identity >> 27 ^ identity >> 54;
-    let identity = identity.wrapping_mul(0x96de_1b17_3f11_9089);
-    let identity = identity ^ identity >> 30 ^ identity >> 60;
-    identity.wrapping_sub(0x9e37_79b9_7f4a_7c15)
-}
+/// Longest request of each kind: what a trace of any format may hold, so that a conversion is one.
+const TRANSFER_MAX: u64 = 1 << 30;
+const DISCARD_MAX: u64 = 64 << 30;
 
 impl Load {
-    /// What clients asked for, in order, from the first request on. Of a volume, blocks at their places: those that were fetched
-    /// or evicted while it was recorded lie where they lie, the others on a device of their own, in the order of their
-    /// appearance. Of rows, objects by a hash of their keys. Waiting for the log is a flush.
+    /// What clients asked for, in order, from the first request on. Of a volume, bytes at their places. Where an older recording does
+    /// not tell those, blocks: those that were fetched or evicted while it was recorded lie where they lie, the others on a device of
+    /// their own, in the order of their appearance. Of rows, objects by a hash of their keys. Waiting for the log is a flush.
     pub fn trace(&self, is_volume: bool) -> Vec<Request> {
         let began = self.began.unwrap_or_default();
         let mut requests = Vec::new();
-        for (at, arrival) in &self.arrivals {
+        let mut asked = self.asked.iter().peekable();
+        for (number, (at, arrival)) in self.arrivals.iter().enumerate() {
+            while let Some(asked) = asked.next_if(|(.., before)| *before as usize <= number) {
+                ranges(began, asked, &mut requests);
+            }
             let time = Time(at.since(began).0);
             match arrival {
+                Arrival::Request(_) if self.tells_places() => {}
                 Arrival::Request(index) => {
                     let request = &self.requests[*index as usize];
                     let op = match request.intent {
@@ -49,7 +50,13 @@ impl Load {
                 _ => {}
             }
         }
+        asked.for_each(|asked| ranges(began, asked, &mut requests));
         requests
+    }
+
+    /// Whether the recording tells what clients asked a volume for.
+    pub fn tells_places(&self) -> bool {
+        !self.asked.is_empty()
     }
 
     /// How many blocks or rows the recording touches, and of how many it tells what they are.
@@ -94,15 +101,19 @@ impl Load {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use destage_core::replace::spread;
-
-    #[test]
-    fn a_block_is_found_again_by_what_it_is_known_by() {
-        for block in (0..100_000).chain([u64::MAX, 1 << 43, 0x1234_5678_9abc]) {
-            assert_eq!(unspread(spread(block)), block);
-        }
+/// What was asked for, cut into what a trace may hold. What becomes zeros leaves the cache as what is given up does.
+fn ranges(began: Time, (at, asked, _): &(Time, Asked, u32), requests: &mut Vec<Request>) {
+    let (op, most) = match asked.what {
+        What::Read | What::Cache => (Op::Read, TRANSFER_MAX),
+        What::Write => (Op::Write, TRANSFER_MAX),
+        What::Zero | What::Discard => (Op::Discard, DISCARD_MAX),
+    };
+    let time = Time(at.since(began).0);
+    let (mut offset, end) = (asked.offset, asked.offset + asked.bytes);
+    while offset < end {
+        let bytes = (end - offset).min(most);
+        let extent = Extent::Range { device: 0, offset, bytes };
+        requests.push(Request { time, op, extent, host: 0, thread: 0 });
+        offset += bytes;
     }
 }

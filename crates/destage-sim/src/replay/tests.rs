@@ -161,7 +161,7 @@ fn policy() -> Policy {
 
 /// A recorded run; its parts.
 fn recorded(folder: &Path, policy: Policy, requests: u64, bytes_max: u64) -> Vec<Part> {
-    let settings = RecordSettings { path: folder.join("run"), bytes_max };
+    let settings = RecordSettings { path: folder.join("run"), bytes_max, is_anonymous: false };
     let mut driver = Driver::new(policy, Some(&settings));
     driver.run(requests, 100);
     drop(driver);
@@ -516,7 +516,8 @@ fn the_times_of_requests_are_found_in_a_recording() {
 
 fn times_are_found(is_together: bool) {
     let folder = tempfile::tempdir().unwrap();
-    let settings = RecordSettings { path: folder.path().join("run"), bytes_max: 1 << 30 };
+    let settings =
+        RecordSettings { path: folder.path().join("run"), bytes_max: 1 << 30, is_anonymous: false };
     let mut driver = Driver::new(policy(), Some(&settings));
     driver.together = is_together.then(Vec::new);
     driver.run(3_000, 100);

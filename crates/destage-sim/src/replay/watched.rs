@@ -1,7 +1,8 @@
 //! A recording as it is replayed: what was asked for, and what came of it once the warm-up was over.
 
 use super::{Answers, Load, Observer, RecordedRun, Tally};
-use destage_core::{Core, Effect, Input, Span, Time};
+use destage_core::{Core, Effect, Input, Span, Time, UnitId};
+use destage_record::Asked;
 use std::sync::Arc;
 
 /// Watches a replay.
@@ -48,6 +49,14 @@ impl Watched {
 }
 
 impl Observer for Watched {
+    fn asked(&mut self, now: Time, asked: &Asked) {
+        self.load.asked(now, asked);
+    }
+
+    fn named(&mut self, unit: UnitId, identity: u64) {
+        self.load.named(unit, identity);
+    }
+
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
         if !self.is_warm && self.load.is_warm(now) {
             self.count_anew();

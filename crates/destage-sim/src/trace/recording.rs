@@ -80,7 +80,7 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
     let (load, run) = watched.into_run();
     let (all, known) = load.known();
     let what = if is_volume { "blocks" } else { "rows" };
-    notes.extend((known < all).then(|| {
+    notes.extend((known < all && !load.tells_places()).then(|| {
         format!(
             "of {all} {what} the recording tells where {known} are; the others were neither fetched nor evicted meanwhile, and count \
              as apart from all others"
@@ -102,8 +102,10 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use destage_core::{Core, Input, Policy, Time};
-    use destage_record::{RecordSettings, RecordedCore};
+    use crate::trace::Extent;
+    use destage_core::replace::spread;
+    use destage_core::{Core, Input, Intent, Policy, RequestId, Time, UnitId};
+    use destage_record::{Asked, RecordSettings, RecordedCore, What};
 
     #[test]
     fn parts_that_were_not_begun_are_left_out_and_told() {
@@ -114,7 +116,7 @@ mod tests {
         std::fs::write(part(1), []).unwrap();
         assert!(reads().is_err_and(|error| error.to_string().contains("nothing was recorded")));
         let mut core = RecordedCore::from(Core::new(Time::ZERO, Policy::default()));
-        let settings = RecordSettings { path: path.clone(), bytes_max };
+        let settings = RecordSettings { path: path.clone(), bytes_max, is_anonymous: false };
         core.record(&settings, env!("CARGO_PKG_VERSION"), "serve").unwrap();
         core.handle(Time::from_secs(1), Input::Tick);
         drop(core);
@@ -129,5 +131,43 @@ mod tests {
         bad[30] ^= 1;
         std::fs::write(part(3), bad).unwrap();
         assert!(reads().is_err());
+    }
+
+    #[test]
+    fn a_recording_of_the_format_before_has_blocks_and_tells_how_many_places_it_lacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, bytes_max) = (folder.path().join("run"), RecordSettings::BYTES_MIN);
+        let part = folder.path().join("run.1");
+        let record = |tells: bool| {
+            let _ = std::fs::remove_file(&part);
+            let mut core = RecordedCore::from(Core::new(Time::ZERO, Policy::default()));
+            let settings = RecordSettings { path: path.clone(), bytes_max, is_anonymous: false };
+            core.record(&settings, env!("CARGO_PKG_VERSION"), "block").unwrap();
+            let (now, unit) = (Time::from_secs(1), UnitId(0));
+            if tells {
+                core.ask(now, Asked { what: What::Read, offset: 9 * 4_096 + 512, bytes: 512 });
+                core.name(now, unit, || spread(9));
+            }
+            let (request, intent) = (RequestId(1), Intent::Read);
+            core.handle(now, Input::Access { request, intent, units: &[unit] });
+        };
+        let extent = |recorded: &Recorded| recorded.requests.first().map(|it| it.extent);
+        record(false);
+        // Without what it has more, a recording is one of the version before.
+        let mut older = std::fs::read(&part).unwrap();
+        older[8] = 1;
+        std::fs::write(&part, older).unwrap();
+        let recorded = read(&path, Span::ZERO).unwrap();
+        assert_eq!(extent(&recorded), Some(Extent::Range { device: 1, offset: 0, bytes: 4_096 }));
+        assert!(
+            recorded.note.unwrap_or_default().contains("of 1 blocks the recording tells where 0")
+        );
+        record(true);
+        let recorded = read(&path, Span::ZERO).unwrap();
+        assert_eq!(
+            extent(&recorded),
+            Some(Extent::Range { device: 0, offset: 9 * 4_096 + 512, bytes: 512 })
+        );
+        assert_eq!((recorded.requests.len(), recorded.note), (1, None));
     }
 }
