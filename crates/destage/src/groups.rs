@@ -108,7 +108,10 @@ const GROUPS: &[Group] = &[
         &["on-reject", "on-away", "parked-per-minute", "origin-timeout", "origin-check"],
     ),
     ("Starting and ending", &["drain-timeout", "take-over", "adopt", "change-origin"]),
-    ("Recording and logging", &["record", "record-size", "log-level", "log-format"]),
+    (
+        "Recording and logging",
+        &["record", "record-size", "record-anonymous", "log-level", "log-format"],
+    ),
 ];
 
 /// Puts the flags of the servers in groups.

@@ -14,21 +14,27 @@ use std::path::PathBuf;
 /// The flags of a recording.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// Record what the policy is told and what it answers, for `destage sim replay`: files FILE.1, FILE.2 and so on. Sizes, times
-    /// and hashes, no data.
+    /// Record what the policy is told and what it answers, for `destage sim`: files FILE.1, FILE.2 and so on. Sizes, times,
+    /// addresses of volumes and hashes of keys, no data.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
     /// Bytes of the recording; the oldest file is deleted before it gets larger. 4M to 16T.
     #[arg(long, default_value = "1G", value_parser = |s: &str| bytes(s, "4M", "16T"), value_name = "SIZE")]
     record_size: Bytes,
+
+    /// Record addresses and hashes of keys so that nobody can read them: 1 MiB at a time, addresses change places at random. The hashes
+    /// have a key that is thrown away.
+    #[arg(long, requires = "record")]
+    record_anonymous: bool,
 }
 
 impl RecordArgs {
     /// Where a recording goes, if there is to be one.
     pub(crate) fn settings(self) -> Option<RecordSettings> {
         let bytes_max = self.record_size.get();
-        self.record.map(|path| RecordSettings { path, bytes_max, is_anonymous: false })
+        let is_anonymous = self.record_anonymous;
+        self.record.map(|path| RecordSettings { path, bytes_max, is_anonymous })
     }
 }
 

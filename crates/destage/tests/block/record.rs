@@ -152,6 +152,124 @@ fn a_recording_is_a_trace_like_any_other_up_to_advice_that_a_server_takes() {
     assert_eq!(server.stop(), 0);
 }
 
+/// Requests of parts of blocks, at the very begin of a volume, at its end and across blocks; each stays in an extent of 1 MiB.
+/// Blocks that are written are never fetched, and nothing is evicted.
+const ASKED: &[(char, u64, u64)] = &[
+    ('W', 0, 4_096),
+    ('W', 3 * MIB, 65_536),
+    ('R', 512, 512),
+    ('R', 8 * MIB - 512, 512),
+    ('W', 5 * MIB + 1_536, 1_024),
+    ('R', 3 * MIB + 4_000, 10_000),
+    ('D', 2 * MIB, 8_192),
+    ('D', 6 * MIB, 4_096),
+    ('R', 5 * MIB, 131_072),
+    ('R', 5 * MIB + 131_072, 131_072),
+];
+
+fn asks(server: &crate::server::Server) {
+    let client = server.client();
+    for (number, &(op, offset, len)) in ASKED.iter().enumerate() {
+        let mut bytes = vec![7; len as usize];
+        match op {
+            'R' => client.read(offset, &mut bytes).expect("a read"),
+            'W' => client.write(offset, &bytes, false).expect("a write"),
+            _ => client.zero(offset, len, number % 2 == 0, false).expect("zeros"),
+        }
+    }
+}
+
+/// What was asked for, as the recording's conversion tells it.
+fn converted(scratch: &Scratch) -> Vec<(char, u64, u64)> {
+    let csv = sim(scratch, "convert", &["--op", "read,write,discard"]);
+    let request = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields[2], "0", "one device: {line}");
+        let number = |at: usize| fields[at].parse().expect("a number");
+        (fields[1].chars().next().expect("an operation"), number(3), number(4))
+    };
+    csv.lines().skip(1).map(request).collect()
+}
+
+#[test]
+fn a_recording_holds_the_bytes_that_clients_asked_for() {
+    let scratch = Scratch::new();
+    let server = launch(&scratch).start();
+    asks(&server);
+    assert_eq!(server.stop(), 0);
+    assert_eq!(converted(&scratch), ASKED);
+    let inspected: serde_json::Value =
+        serde_json::from_str(&sim(&scratch, "inspect", &["--output", "json"])).expect("JSON");
+    assert_eq!(inspected["discards"]["requests"], 2, "{inspected}");
+    let output = destage()
+        .args(["sim", "inspect", "--trace"])
+        .arg(scratch.join("run"))
+        .output()
+        .expect("the binary starts");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(!said.contains("apart from all others"), "{said}");
+}
+
+#[test]
+fn an_anonymous_recording_keeps_what_lies_together_and_no_address() {
+    let scratch = Scratch::new();
+    let flags = ["--record-anonymous"];
+    let server = launch(&scratch).with(&flags).start();
+    asks(&server);
+    load(&server, 1);
+    assert_eq!(server.stop(), 0);
+    assert_eq!(replayed(&scratch, &[])["same_effects"], true);
+    let found = converted(&scratch);
+    let extents = |requests: &[(char, u64, u64)]| -> Vec<u64> {
+        requests.iter().map(|(_, offset, _)| offset / MIB).collect()
+    };
+    let (asked, found) = (ASKED, &found[..ASKED.len()]);
+    let inside = |requests: &[(char, u64, u64)]| -> Vec<_> {
+        requests.iter().map(|&(op, offset, len)| (op, offset % MIB, len)).collect()
+    };
+    assert_eq!(inside(found), inside(asked));
+    let (real, told) = (extents(asked), extents(found));
+    for first in 0..asked.len() {
+        for second in 0..first {
+            let is_same = real[first] == real[second];
+            assert_eq!(told[first] == told[second], is_same, "{real:?} {told:?}");
+        }
+    }
+    // There are 2^36 extents: that a volume of eight is not where it was is no chance.
+    assert!(told.iter().all(|&extent| extent >= 8), "{told:?}");
+    // Another recording of the same has other places, and the flag alone is refused.
+    let other = Scratch::new();
+    let server = launch(&other).with(&flags).start();
+    asks(&server);
+    assert_eq!(server.stop(), 0);
+    assert_ne!(extents(&converted(&other)), told);
+    let lone = destage().args(["block", "serve", "--record-anonymous"]).output();
+    assert_eq!(lone.expect("the binary starts").status.code(), Some(2));
+}
+
+#[test]
+fn a_cache_that_evicts_replays_with_the_same_effects_from_an_anonymous_recording() {
+    let scratch = Scratch::new();
+    let image = image(&scratch, 128 * MIB);
+    let file = scratch.join("run").display().to_string();
+    let launch = Launch::before(&scratch, &format!("file:{}", image.display()));
+    let server = launch.with(&["--record", &file, "--record-anonymous"]).start();
+    let client = server.client();
+    let mut bytes = vec![0; 65_536];
+    // More than the cache holds, out of order, and again: what was evicted is remembered when it returns.
+    for step in 0..4_096_u64 {
+        client.read(step * 37 % 2_048 * 65_536, &mut bytes).expect("a read");
+    }
+    drop(client);
+    assert_eq!(server.stop(), 0);
+    assert_eq!(replayed(&scratch, &[])["same_effects"], true);
+    let report = replayed(&scratch, &["--when", "pressure"]);
+    assert!(report["recorded"]["evictions"].as_u64() > Some(10_000), "{report}");
+    let inspected: serde_json::Value =
+        serde_json::from_str(&sim(&scratch, "inspect", &["--output", "json"])).expect("JSON");
+    assert_eq!(inspected["distinct_blocks"], 128 * MIB / 4_096, "{inspected}");
+}
+
 #[test]
 fn a_killed_servers_recording_replays_as_far_as_it_goes() {
     let scratch = Scratch::new();

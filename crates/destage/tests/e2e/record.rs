@@ -3,6 +3,7 @@
 use crate::harness::server::binary;
 use crate::harness::{Database, Launch, PATIENCE, Scratch, eventually};
 use crate::load::{self, Load, Mix};
+use std::collections::BTreeSet;
 use std::process::Command;
 
 #[test]
@@ -44,4 +45,44 @@ fn a_run_under_load_replays_with_the_same_effects_and_lets_another_policy_be_tri
         tally["writes"].as_u64().expect("a number")
     });
     assert!(recorded > 100 && recorded.abs_diff(what_if) * 5 < recorded, "{report}");
+}
+
+/// The rows that were asked for, each by what a recording knows it by, and the largest size that it tells of each.
+fn rows(file: &str) -> BTreeSet<(u64, u32)> {
+    let mut command = Command::new(binary());
+    command.args(["sim", "convert", "--trace", file, "--to", "oracle-general"]);
+    let output = command.output().expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let record = |bytes: &[u8]| {
+        let object = u64::from_le_bytes(bytes[4..12].try_into().expect("eight bytes"));
+        (object, u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")))
+    };
+    output.stdout.chunks(24).map(record).collect()
+}
+
+#[test]
+fn rows_are_known_by_the_same_hash_in_each_recording_unless_it_is_anonymous() {
+    let record = |flags: &[&str]| {
+        let scratch = Scratch::new();
+        let file = scratch.join("run").display().to_string();
+        let launch = Launch::example(&scratch).with(&["--record", &file]).with(flags);
+        let server = launch.start();
+        let mut client = server.client();
+        // Rows that are only written are neither fetched nor evicted.
+        for row in 0..20 {
+            let done = client
+                .run(&format!("HSET customers:{row} name Ada{row} email ada{row}@example.com"));
+            assert!(!done.is_error(), "{done:?}");
+        }
+        drop(client);
+        server.terminate(PATIENCE).says(0, &[]);
+        rows(&file)
+    };
+    let plain = record(&[]);
+    let ids = |rows: &BTreeSet<(u64, u32)>| rows.iter().map(|row| row.0).collect::<BTreeSet<_>>();
+    assert!(ids(&plain).len() >= 20 && plain.iter().all(|row| row.1 > 1), "{plain:?}");
+    assert_eq!(ids(&plain), ids(&record(&[])), "another server, the same rows");
+    let [one, other] = [(); 2].map(|()| record(&["--record-anonymous"]));
+    assert_eq!(one.len(), plain.len());
+    assert!(ids(&one).is_disjoint(&ids(&plain)) && ids(&one).is_disjoint(&ids(&other)));
 }
