@@ -93,7 +93,10 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), CliError> {
 }
 
 fn csv(args: &ConvertArgs, out: &mut impl Write) -> Result<io::Result<()>, CliError> {
-    let mut outcome = writeln!(out, "time_ns,op,device,offset_bytes,size_bytes,host,thread");
+    let header = "time_ns,op,device,offset_bytes,size_bytes,host,thread";
+    let mut outcome = Ok(());
+    // Nothing is written before the trace is known to have what can be.
+    let mut is_begun = false;
     let read = args.trace.read(|request| {
         if !args.wants(request) {
             return Ok(());
@@ -111,13 +114,17 @@ fn csv(args: &ConvertArgs, out: &mut impl Write) -> Result<io::Result<()>, CliEr
         };
         let time = shifted(args, request.time);
         let (host, thread) = (request.host, request.thread);
-        outcome = writeln!(out, "{time},{op},{device},{offset},{bytes},{host},{thread}");
+        let begun = if is_begun { Ok(()) } else { writeln!(out, "{header}") };
+        is_begun = true;
+        outcome = begun.and_then(|()| {
+            writeln!(out, "{time},{op},{device},{offset},{bytes},{host},{thread}")
+        });
         // Nothing more of the trace is read for nobody.
         outcome.as_ref().map_err(CliError::unwritable).copied()
     });
     match outcome {
         Err(_) => Ok(outcome),
-        Ok(()) => read.map(|_| Ok(())),
+        Ok(()) => read.map(|_| if is_begun { Ok(()) } else { writeln!(out, "{header}") }),
     }
 }
 

@@ -197,6 +197,12 @@ fn a_trace_is_converted_whole_or_in_part_and_comes_to_the_same() {
     assert_eq!(missing.status.code(), Some(17));
     let both = inspect(&["--trace-columns", columns, "--trace-format", "msr"]);
     assert_eq!(both.status.code(), Some(2));
+    // Objects have no place: that is said before a header stands where it would be taken for a trace.
+    let objects = folder.path().join("objects.oracleGeneral");
+    std::fs::write(&objects, &binary).expect("a file");
+    let objects = objects.display().to_string();
+    let refused = destage(&["sim", "convert", "--trace", &objects]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
     for wrong in [&["--from", "2s", "--until", "1s"][..], &["--op", "erase"], &["--to", "xml"]] {
         assert_eq!(convert(wrong).status.code(), Some(2), "{wrong:?}");
     }
