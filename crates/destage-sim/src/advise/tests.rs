@@ -182,6 +182,35 @@ fn what_else_can_be_set_is_tried_and_taken_where_it_is_better() {
     assert!(rest.best.mean() <= tuned.best.mean());
 }
 
+#[test]
+fn a_policy_that_a_small_log_holds_up_is_advised_with_a_larger_one() {
+    // A burst that half of the log holds, and not the quarter of it that may be dirty unless told.
+    let request = |n: u64| {
+        let extent = Extent::Range { device: 0, offset: n * 7_919 % 7_000 * 4_096, bytes: 4_096 };
+        Request { time: Time(n * 50_000), op: Op::Write, extent, host: 0, thread: 0 }
+    };
+    let requests: Vec<Request> = (0..7_000).map(request).collect();
+    let front = Front::Block { flash: 2 * FLASH_MIN, ram: 0 };
+    let wish = Wish { front, ..wish(Span::from_secs(30), Some(Span::from_millis(100))) };
+    let mut base = base(&requests);
+    base.devices.filer.write = Interval(Span::from_micros(500));
+    base.devices.filer.servers = 1;
+    let meter = Meter::default();
+    let candidates = wish.candidates(&base);
+    let ranking = wish.judge(&requests, candidates, &meter).expect("they can be run");
+    let best = &ranking[0];
+    let alone = wish.tune(&requests, best, &meter).expect("it runs").best;
+    let runs = meter.requests();
+    let tuned = wish.tune_best(&requests, None, best, &ranking, &meter).expect("it runs");
+    let most = wish.tune_runs_max(best, &ranking) * requests.len();
+    assert!(meter.requests() - runs <= most as u64, "the total of the progress holds");
+    assert_eq!(best.policy(), WritePolicy::WriteThrough, "the control: the candidates are held up");
+    assert!(tuned.best.meets() && !alone.meets(), "{:?}", tuned.choices);
+    assert!(tuned.best.mean() * 3.0 < alone.mean());
+    let taken: Vec<_> = tuned.choices.iter().filter(|choice| choice.is_taken).collect();
+    assert!(taken[0].what.contains("--dirty-limit"), "{taken:?}");
+}
+
 /// A run that was recorded under these settings, as the model itself has it.
 fn recorded_as(judged: &Judged, policy: destage_core::Policy) -> RecordedRun {
     let report = &judged.report;

@@ -2,7 +2,7 @@
 //! the ages, and how much goes at once.
 
 use super::sure::ADVISED_GAIN_MIN;
-use super::{FLASH_MIN, Front, Judged, LOG_MAX, LOG_MIN, Meter, Wish};
+use super::{DIRTY_MAX, FLASH_MIN, Front, Judged, LOG_MAX, LOG_MIN, Meter, Wish};
 use crate::machine::{RunError, Settings, Tier, WritePolicy};
 use crate::replay::RecordedRun;
 use crate::trace::Request;
@@ -12,16 +12,17 @@ use destage_runtime::units::{Bytes, Interval};
 use serde::Serialize;
 use std::convert::Infallible;
 
-/// One thing set otherwise than in the best candidate, and what that came to.
+/// One thing set otherwise, and what that came to: the log with the dirty limit against the candidate, the rest against the
+/// candidate with the best of these.
 #[derive(Clone, Debug, Serialize)]
 pub struct Choice {
     /// Which one, in the words of the server's flags.
     pub what: String,
     /// The mean of all requests with it, seconds.
     pub mean_seconds: f64,
-    /// The mean over that of the best candidate: below 1 is faster.
+    /// The mean over that of what it was tried on: below 1 is faster.
     pub mean_ratio: f64,
-    /// Requests that write at the origin over those of the best candidate.
+    /// Requests that write at the origin over those of what it was tried on.
     pub origin_writes_ratio: f64,
     /// What is missed of what is asked for.
     pub misses: Vec<String>,
@@ -49,10 +50,20 @@ struct Variation {
     change: Change,
 }
 
+/// A variation with the settings that it makes.
+struct Tried {
+    what: String,
+    settings: Settings,
+    variation: Variation,
+}
+
 enum Change {
-    /// Bytes of the log.
-    Log(u64),
-    /// Bytes that may be dirty; of rows the others are for cached ones.
+    /// Bytes of the log of a volume, and bytes that may be dirty.
+    Room {
+        log: u64,
+        dirty: u64,
+    },
+    /// Bytes of rows that may be dirty; the others are for cached ones.
     Dirty(u64),
     Linger(Span),
     Batch(u64),
@@ -65,8 +76,8 @@ enum Change {
 const GAIN_MIN: f64 = 0.02;
 
 impl Wish {
-    /// Tries what else can be set, one thing after the other, and then all that was better at once. What is interrupted is left
-    /// out.
+    /// Tries what else can be set: first the log with the dirty limit, on the best of these one thing after the other, and then all
+    /// that was better at once. What is interrupted is left out.
     ///
     /// # Errors
     /// Those of the first run that is not possible.
@@ -90,62 +101,104 @@ impl Wish {
         best: &Judged,
         meter: &Meter,
     ) -> Result<Tuned, RunError<Infallible>> {
-        let base = &best.report.settings;
-        let mut variations = self.variations(base);
-        // Not everything goes with everything.
-        variations.retain(|variation| self.with(base, &[variation]).validate().is_ok());
-        let settings: Vec<Settings> =
-            variations.iter().map(|variation| self.with(base, &[variation])).collect();
-        let judged = self.judge_recorded(requests, recorded, settings.clone(), meter)?;
-        let gain_min = if recorded.is_some() { ADVISED_GAIN_MIN } else { GAIN_MIN };
-        let mut choices = Vec::new();
-        let mut taken: Vec<(&Variation, f64)> = Vec::new();
-        for (variation, settings) in variations.iter().zip(&settings) {
-            let found = judged.iter().find(|judged| judged.report.settings == *settings);
-            let Some(found) = found else { continue };
-            let mean_ratio = found.mean() / best.mean().max(1e-12);
-            let is_better = found.misses.len() < best.misses.len()
-                || (found.misses.len() == best.misses.len() && mean_ratio < 1.0 - gain_min);
-            if is_better {
-                match taken.iter_mut().find(|(other, _)| other.about == variation.about) {
-                    Some(other) if mean_ratio < other.1 => *other = (variation, mean_ratio),
-                    Some(_) => {}
-                    None => taken.push((variation, mean_ratio)),
-                }
+        self.tune_best(requests, recorded, best, &[], meter)
+    }
+
+    /// Tunes the best candidate and the first one of each other policy of the ranking, and gives what is best then. A policy that a
+    /// small log holds up may be the best one with a larger log.
+    ///
+    /// # Errors
+    /// As [`Wish::tune`].
+    pub fn tune_best(
+        &self,
+        requests: &[Request],
+        recorded: Option<&RecordedRun>,
+        best: &Judged,
+        ranking: &[Judged],
+        meter: &Meter,
+    ) -> Result<Tuned, RunError<Infallible>> {
+        let bases = firsts(best, ranking);
+        let rooms: Vec<Vec<Tried>> =
+            bases.iter().map(|base| self.tries(base, self.rooms(base))).collect();
+        // All at once, so that no core waits for the last run of a policy.
+        let settings = rooms.iter().flatten().map(|tried| tried.settings.clone()).collect();
+        let judged = self.judge_recorded(requests, recorded, settings, meter)?;
+        let roomy = bases.iter().zip(rooms).map(|(base, rooms)| {
+            let mut choices = Vec::new();
+            let taken = better(base, &rooms, &judged, recorded.is_some(), &mut choices);
+            let best = taken.first().map_or(*base, |&(_, found)| found).clone();
+            for choice in &mut choices {
+                choice.is_taken = taken.first().is_some_and(|(tried, _)| tried.what == choice.what);
             }
-            choices.push(Choice {
-                what: variation.what.clone(),
-                mean_seconds: found.mean(),
-                mean_ratio,
-                origin_writes_ratio: found.report.origin.write_requests as f64
-                    / best.report.origin.write_requests.max(1) as f64,
-                misses: found.misses.clone(),
-                is_taken: false,
-            });
+            Tuned { best, base: (*base).clone(), choices, is_kept: false }
+        });
+        // Write-through has nothing to tune.
+        let as_it_is =
+            Tuned { best: best.clone(), base: best.clone(), choices: Vec::new(), is_kept: false };
+        let through = (!is_buffered(best)).then(|| as_it_is.clone());
+        let tuned = roomy.chain(through).min_by_key(|tuned| tuned.best.rank());
+        let tuned = tuned.unwrap_or(as_it_is);
+        if !is_buffered(&tuned.best) {
+            return Ok(tuned);
         }
-        // All at once, and each alone, for two may want the same room.
-        let changes: Vec<&Variation> = taken.iter().map(|(variation, _)| *variation).collect();
-        let all = self.with(base, &changes);
+        self.tune_rest(requests, recorded, tuned, meter)
+    }
+
+    /// How many runs [`Wish::tune_best`] makes at most.
+    pub fn tune_runs_max(&self, best: &Judged, ranking: &[Judged]) -> usize {
+        let bases = firsts(best, ranking);
+        let runs = |variations: Vec<Variation>| variations.len();
+        let rooms: usize = bases.iter().map(|base| runs(self.rooms(base))).sum();
+        let rest = bases.iter().map(|base| runs(self.variations(&base.report.settings))).max();
+        rooms + rest.map_or(0, |rest| rest + 1)
+    }
+
+    /// Tries the rest on what has the best log and dirty limit already, and then all that was better at once.
+    fn tune_rest(
+        &self,
+        requests: &[Request],
+        recorded: Option<&RecordedRun>,
+        roomy: Tuned,
+        meter: &Meter,
+    ) -> Result<Tuned, RunError<Infallible>> {
+        let Tuned { best, base, mut choices, is_kept } = roomy;
+        let tries = self.tries(&best, self.variations(&best.report.settings));
+        let settings = tries.iter().map(|tried| tried.settings.clone()).collect();
+        let judged = self.judge_recorded(requests, recorded, settings, meter)?;
+        let before = choices.len();
+        let taken = better(&best, &tries, &judged, recorded.is_some(), &mut choices);
+        // All at once, and each alone, for two may hinder one another.
+        let changes: Vec<&Variation> = taken.iter().map(|(tried, _)| &tried.variation).collect();
+        let all = self.with(&best.report.settings, &changes);
         let together = if changes.len() > 1 && all.validate().is_ok() {
             self.judge_recorded(requests, recorded, vec![all], meter)?
         } else {
             Vec::new()
         };
-        let alone = judged.iter().filter(|judged| {
-            changes.iter().any(|change| judged.report.settings == self.with(base, &[change]))
-        });
-        let better = alone.chain(&together).chain(std::iter::once(best));
+        let alone = taken.iter().map(|&(_, found)| found);
+        let better = alone.chain(&together).chain(std::iter::once(&best));
         let chosen = better.min_by_key(|judged| (judged.misses.len(), judged.mean().to_bits()));
-        let chosen = chosen.unwrap_or(best).clone();
+        let chosen = chosen.unwrap_or(&best).clone();
         let is_all =
             together.first().is_some_and(|all| all.report.settings == chosen.report.settings);
-        for choice in &mut choices {
-            choice.is_taken = changes.iter().any(|change| {
-                let is_alone = self.with(base, &[change]) == chosen.report.settings;
-                change.what == choice.what && (is_all || is_alone)
+        for choice in &mut choices[before..] {
+            choice.is_taken = taken.iter().any(|(tried, found)| {
+                let is_alone = found.report.settings == chosen.report.settings;
+                tried.what == choice.what && (is_all || is_alone)
             });
         }
-        Ok(Tuned { best: chosen, base: best.clone(), choices, is_kept: false })
+        Ok(Tuned { best: chosen, base, choices, is_kept })
+    }
+
+    fn tries(&self, base: &Judged, variations: Vec<Variation>) -> Vec<Tried> {
+        let base = &base.report.settings;
+        let tried = |variation: Variation| {
+            let settings = self.with(base, &[&variation]);
+            Tried { what: variation.what.clone(), settings, variation }
+        };
+        // Not everything goes with everything.
+        let tries = variations.into_iter().map(tried);
+        tries.filter(|tried| tried.settings.validate().is_ok()).collect()
     }
 
     /// The candidate that treats and destages writes as they are in force, with all that is better set otherwise, unless the
@@ -177,37 +230,55 @@ impl Wish {
         Ok(if gains || is_worse { fastest } else { tuned })
     }
 
-    fn variations(&self, base: &Settings) -> Vec<Variation> {
-        let tier = &base.flash;
-        let new = |about, what, change| Variation { about, what, change };
+    /// The log and the dirty limit, which want the same room: all of one with all of the other.
+    fn rooms(&self, base: &Judged) -> Vec<Variation> {
+        let tier = &base.report.settings.flash;
         let mut all = Vec::new();
         match self.front {
             Front::Block { flash, .. } => {
                 let in_force = flash - tier.size.get();
+                let mut logs = vec![in_force];
                 for log in [flash / 8, flash / 4, flash / 8 * 3, flash / 2] {
                     let can_be = (LOG_MIN..=LOG_MAX).contains(&log) && flash - log >= FLASH_MIN / 2;
                     if can_be && log != in_force {
-                        all.push(new(
-                            "log",
-                            format!("--log-size {}", Bytes(log)),
-                            Change::Log(log),
-                        ));
+                        logs.push(log);
                     }
                 }
-                for dirty in [in_force / 2, in_force / 4 * 3] {
-                    let what = format!("--dirty-limit {}", Bytes(dirty));
-                    all.push(new("dirty", what, Change::Dirty(dirty)));
-                }
-                for batch in [4 << 20, 64 << 20] {
-                    let what = format!("--batch-size {}", Bytes(batch));
-                    all.push(new("batch", what, Change::Batch(batch)));
+                for log in logs {
+                    for dirty in [log / 4, log / 2, log / 4 * 3] {
+                        let dirty = dirty.min(DIRTY_MAX);
+                        let size = format!("--log-size {} ", Bytes(log));
+                        let size = if log == in_force { "" } else { &size };
+                        let what = format!("{size}--dirty-limit {}", Bytes(dirty));
+                        if log != in_force || dirty != tier.dirty.get() {
+                            let change = Change::Room { log, dirty };
+                            all.push(Variation { about: "room", what, change });
+                        }
+                    }
                 }
             }
             Front::Data { ram, .. } => {
                 for dirty in [ram / 4, ram / 4 * 3] {
                     let what = format!("--dirty-limit {}", Bytes(dirty));
-                    all.push(new("dirty", what, Change::Dirty(dirty)));
+                    all.push(Variation { about: "room", what, change: Change::Dirty(dirty) });
                 }
+            }
+        }
+        all
+    }
+
+    fn variations(&self, base: &Settings) -> Vec<Variation> {
+        let tier = &base.flash;
+        let new = |about, what, change| Variation { about, what, change };
+        let mut all = Vec::new();
+        match self.front {
+            Front::Block { .. } => {
+                for batch in [4 << 20, 64 << 20] {
+                    let what = format!("--batch-size {}", Bytes(batch));
+                    all.push(new("batch", what, Change::Batch(batch)));
+                }
+            }
+            Front::Data { .. } => {
                 for groups in [1_000, 16_000] {
                     all.push(new("batch", format!("--batch {groups}"), Change::Groups(groups)));
                 }
@@ -244,25 +315,76 @@ impl Wish {
         let tier = &mut settings.flash;
         for variation in variations {
             match (&variation.change, self.front) {
-                (Change::Log(log), Front::Block { flash, .. }) => {
-                    let before = flash - tier.size.get();
-                    // The limit keeps its share of the log.
-                    let dirty = u128::from(tier.dirty.get()) * u128::from(*log);
-                    let dirty = (dirty / u128::from(before.max(1))) as u64;
-                    *tier = tier.clone().with_log(flash, *log, dirty);
+                (Change::Room { log, dirty }, Front::Block { flash, .. }) => {
+                    *tier = tier.clone().with_log(flash, *log, *dirty);
                 }
                 (Change::Dirty(dirty), Front::Data { ram, row }) => {
                     let rows = Tier::of_rows(ram - dirty, *dirty, row, base.block.get());
                     (tier.size, tier.dirty) = (rows.size, rows.dirty);
                 }
-                (Change::Dirty(dirty), _) => tier.dirty = Bytes(*dirty),
                 (Change::Linger(linger), _) => tier.linger = Interval(*linger),
                 (Change::Batch(batch), _) => tier.batch = Bytes(*batch),
                 (Change::Groups(groups), _) => tier.batch_groups = *groups,
                 (Change::When(when), _) => tier.when = *when,
-                (Change::Log(_), Front::Data { .. }) => {}
+                (Change::Room { .. }, Front::Data { .. })
+                | (Change::Dirty(_), Front::Block { .. }) => {}
             }
         }
         settings
     }
+}
+
+/// The best candidate and the first one of each other policy, of those that buffer writes and are no weaker than the best.
+fn firsts<'a>(best: &'a Judged, ranking: &'a [Judged]) -> Vec<&'a Judged> {
+    let mut firsts: Vec<&Judged> = Vec::new();
+    for judged in std::iter::once(best).chain(ranking) {
+        let is_new = firsts.iter().all(|first| first.policy() != judged.policy());
+        if is_new && is_buffered(judged) && judged.is_weaker <= best.is_weaker {
+            firsts.push(judged);
+        }
+    }
+    firsts
+}
+
+/// Whether writes are acknowledged before the origin has them. Log, dirty limit and batches do nothing otherwise.
+fn is_buffered(judged: &Judged) -> bool {
+    !matches!(judged.policy(), WritePolicy::WriteThrough | WritePolicy::WriteAround)
+}
+
+/// Of each thing the best that is better than the base. All that was tried is added to the choices.
+fn better<'a>(
+    base: &Judged,
+    tries: &'a [Tried],
+    judged: &'a [Judged],
+    is_recording: bool,
+    choices: &mut Vec<Choice>,
+) -> Vec<(&'a Tried, &'a Judged)> {
+    let gain_min = if is_recording { ADVISED_GAIN_MIN } else { GAIN_MIN };
+    let mut taken: Vec<(&Tried, &Judged)> = Vec::new();
+    let order = |judged: &Judged| (judged.misses.len(), judged.mean().to_bits());
+    for tried in tries {
+        let found = judged.iter().find(|judged| judged.report.settings == tried.settings);
+        let Some(found) = found else { continue };
+        let mean_ratio = found.mean() / base.mean().max(1e-12);
+        let is_better = found.misses.len() < base.misses.len()
+            || (found.misses.len() == base.misses.len() && mean_ratio < 1.0 - gain_min);
+        if is_better {
+            let about = tried.variation.about;
+            match taken.iter_mut().find(|(other, _)| other.variation.about == about) {
+                Some(other) if order(found) < order(other.1) => *other = (tried, found),
+                Some(_) => {}
+                None => taken.push((tried, found)),
+            }
+        }
+        choices.push(Choice {
+            what: tried.what.clone(),
+            mean_seconds: found.mean(),
+            mean_ratio,
+            origin_writes_ratio: found.report.origin.write_requests as f64
+                / base.report.origin.write_requests.max(1) as f64,
+            misses: found.misses.clone(),
+            is_taken: false,
+        });
+    }
+    taken
 }

@@ -18,7 +18,7 @@ use destage_runtime::policy::when_text;
 use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::advise::{
-    Choice, Front, Judged, Losses, Sure, Wish, promise, random_times, reason,
+    Choice, Front, Judged, Losses, Sure, Tuned, Wish, promise, random_times, reason,
 };
 use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
 use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
@@ -161,6 +161,8 @@ struct Ranked<'a> {
     p99_write_seconds: f64,
     origin_write_blocks: u64,
     origin_write_requests: u64,
+    /// How far the origin was behind at most: what is judged.
+    behind_seconds: f64,
     losses: &'a Losses,
     settings: &'a Settings,
 }
@@ -223,7 +225,8 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     }
     let asked = candidates.len();
     let meter = Meter::new(stop);
-    let ranking = watched(&meter, asked as u64 * requests.len() as u64, || {
+    let total = |runs: usize| runs as u64 * requests.len() as u64;
+    let mut ranking = watched(&meter, total(asked), || {
         wish.judge_recorded(&requests, recorded.as_ref(), candidates, &meter)
             .map_err(CliError::usage)
     })?;
@@ -231,41 +234,49 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         let message = "interrupted before the first candidate was done: there is nothing to advise";
         return Err(CliError::new(exit::INTERRUPTED, message));
     };
-    let tuned = watched(&meter, 0, || {
-        wish.tune_recorded(&requests, recorded.as_ref(), best, &meter).map_err(CliError::usage)
+    let runs = wish.tune_runs_max(best, &ranking);
+    let tuned = watched(&meter, total(runs), || {
+        wish.tune_best(&requests, recorded.as_ref(), best, &ranking, &meter)
+            .map_err(CliError::usage)
     })?;
-    let fastest = tuned.best.mean();
+    let fastest = tuned.clone();
     let tuned = match recorded.as_ref().filter(|run| run.load.is_some()) {
         Some(run) => {
-            let tuned = watched(&meter, 0, || {
+            let runs = ranking.iter().map(|base| wish.tune_runs_max(base, &[])).max();
+            let tuned = watched(&meter, total(runs.unwrap_or(0)), || {
                 wish.tune_in_force(&requests, run, &ranking, tuned, &meter).map_err(CliError::usage)
             })?;
             wish.keep_in_force(run, &ranking, tuned)
         }
         None => tuned,
     };
+    let ranked_runs = ranking.len();
+    // What is advised is the first of those that are shown, also where no candidate is so good as it is.
+    if !tuned.is_kept && is_better_than_all(&tuned, best) {
+        ranking.insert(0, tuned.best.clone());
+    }
     let reasons = if tuned.is_kept {
-        vec![stays(recorded.as_ref(), &tuned.best, fastest)]
-    } else if tuned.base.report.settings != best.report.settings {
+        vec![stays(recorded.as_ref(), &tuned.best, fastest.best.mean())]
+    } else if tuned.base.report.settings != fastest.base.report.settings {
         let stays = format!(
             "How writes are treated and when they are destaged stays as it is in force. At best requests are predicted to take {} \
              on average: not so much less than those of this one that it counts.",
-            seconds(fastest)
+            seconds(fastest.best.mean())
         );
         [vec![stays], tuning(&tuned), vec![promise(&wish, &tuned.best)]].concat()
     } else {
         [reason(&wish, &ranking), tuning(&tuned)].concat()
     };
     let trust = match &recorded {
-        Some(run) => watched(&meter, 0, || {
+        Some(run) => watched(&meter, total(1), || {
             wish.trust(run, &requests, &base, &meter).map_err(CliError::usage)
         })?,
         None => None,
     };
     let sure = trust.map(|trust| trust.of(&tuned)).unwrap_or_default();
     let doubts: Vec<String> = sure.iter().filter_map(|sure| sure.doubt(&wish)).collect();
-    if ranking.len() < asked {
-        tracing::warn!("interrupted: only {} of {asked} candidates are ranked", ranking.len());
+    if ranked_runs < asked {
+        tracing::warn!("interrupted: only {ranked_runs} of {asked} candidates are ranked");
     }
     let advice = Advice {
         version: env!("CARGO_PKG_VERSION"),
@@ -305,14 +316,22 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     verdict()
 }
 
-/// Does the work and shows how far the simulations are.
+/// Whether what is advised is of another policy than the best candidate, or meets more than it.
+fn is_better_than_all(tuned: &Tuned, best: &Judged) -> bool {
+    let is_other = tuned.base.report.settings != best.report.settings;
+    tuned.best.report.settings != tuned.base.report.settings
+        && (is_other || tuned.best.misses.len() < best.misses.len())
+}
+
+/// Does the work and shows how far its simulations are.
 fn watched<T: Send>(meter: &Meter, total: u64, work: impl FnOnce() -> T + Send) -> T {
+    let before = meter.requests();
     let mut progress = Progress::new("simulating (requests of all candidates)", total);
     let outcome = std::thread::scope(|scope| {
         let work = scope.spawn(work);
         while !work.is_finished() {
             std::thread::sleep(LOOK_EVERY);
-            progress.set(meter.requests());
+            progress.set(meter.requests() - before);
         }
         work.join()
     });
@@ -396,6 +415,7 @@ fn ranked<'a>(wish: &Wish, judged: &'a Judged) -> Ranked<'a> {
         p99_write_seconds: report.writes.latency.p99,
         origin_write_blocks: report.origin.write_blocks,
         origin_write_requests: report.origin.write_requests,
+        behind_seconds: judged.behind,
         losses,
         settings: &report.settings,
     }
@@ -452,7 +472,7 @@ impl Advice<'_> {
                 seconds(ranked.mean_seconds),
                 seconds(ranked.p99_read_seconds),
                 seconds(ranked.p99_write_seconds),
-                seconds(losses.staleness_seconds.max),
+                seconds(ranked.behind_seconds),
                 format!("{} of {}", losses.order_violations.crashes, losses.crashes),
                 count(ranked.origin_write_blocks),
             ]
@@ -482,7 +502,7 @@ impl Advice<'_> {
         out.push_str("\nhow sure:\n");
         out.extend(self.how_sure().iter().map(|line| format!("  {line}\n")));
         if !self.choices.is_empty() {
-            out.push_str("\nfurther choices, against the candidate that each was tried on:\n");
+            out.push_str("\nfurther choices, log and dirty limit against the candidate, the rest against the best of these:\n");
             out.extend(self.choices.iter().map(|choice| format!("  {}\n", told(choice))));
         }
         out.push_str(&format!("\nto start:  {}\nonline:    {}\n", self.command, self.online));
@@ -493,7 +513,7 @@ impl Advice<'_> {
     fn chart(&self) -> Chart {
         let mut series: Vec<Series> = Vec::new();
         for ranked in &self.ranking {
-            let point = (ranked.losses.staleness_seconds.max, ranked.mean_seconds);
+            let point = (ranked.behind_seconds, ranked.mean_seconds);
             match series.iter_mut().find(|series| series.name == ranked.policy) {
                 Some(series) => series.points.push(point),
                 None => series.push(Series { name: ranked.policy.into(), points: vec![point] }),
@@ -531,9 +551,9 @@ impl Advice<'_> {
         page.svg(&svg.map_err(|error| CliError::new(exit::BUG, error))?);
         page.heading("All candidates, the best first");
         page.paragraph(
-            "Each was simulated on the whole load. 'Origin behind' and 'out of order' are what crashes at random moments would \
-             have left at the origin if host and cache were lost: how old it would have been at most, and in how many crashes it \
-             held a write but not one that was complete before.",
+            "Each was simulated on the whole load. 'Origin behind' is how old the origin was at most. 'Out of order' is what crashes \
+             at random moments would have left at the origin if host and cache were lost: in how many of them it held a write but \
+             not one that was complete before.",
         );
         page.table(&Self::header(), &self.rows(), Some(0));
         let misses = self.ranking.iter().filter(|ranked| !ranked.meets).map(|ranked| {
