@@ -29,9 +29,9 @@ pub mod volume {
     /// How long a lone write waits for company.
     pub const LINGER: Span = Span::from_millis(100);
 
-    /// Bytes of the log inside a cache of so many bytes.
-    pub const fn log_bytes(cache_bytes: u64) -> u64 {
-        cache_bytes / 4
+    /// Bytes of the log inside a cache of so many bytes: a quarter, but 64 MiB to 32 GiB, and at most half.
+    pub fn log_bytes(cache_bytes: u64) -> u64 {
+        (cache_bytes / 4).clamp(64 << 20, 32 << 30).min(cache_bytes / 2)
     }
 
     /// The dirty limit with a log of so many bytes.

@@ -3,6 +3,7 @@
 use super::CacheError;
 use super::index::{ENTRY_BYTES, Index, chunk_handles};
 use crate::block::BLOCK;
+use destage_engine::defaults;
 use destage_journal::Options;
 use std::ops::Range;
 
@@ -39,11 +40,8 @@ impl Geometry {
     /// [`CacheError::Invalid`] if the sizes do not work out; the message names the smallest one that does.
     pub fn plan(sizing: &Sizing) -> Result<Self, CacheError> {
         let total_bytes = sizing.total_bytes / PAGE * PAGE;
-        let log_bytes = sizing.log_bytes.unwrap_or_else(|| {
-            (total_bytes / 4)
-                .clamp(LOG_BYTES_DEFAULT.start, LOG_BYTES_DEFAULT.end)
-                .min(total_bytes / 2)
-        });
+        let log_bytes =
+            sizing.log_bytes.unwrap_or_else(|| defaults::volume::log_bytes(total_bytes));
         let segment_bytes = sizing.segment_bytes.unwrap_or_else(|| {
             let usual = log_bytes / 64;
             let bounded = usual.clamp(SEGMENT_BYTES_DEFAULT.start, SEGMENT_BYTES_DEFAULT.end);
@@ -167,7 +165,6 @@ pub(crate) const CHUNK_HEADER: u64 = 32;
 const EXTENTS_MIN: u32 = 6;
 const EXTENTS_MAX: u32 = 1 << 16;
 const SLOTS_MIN: u32 = 16;
-const LOG_BYTES_DEFAULT: Range<u64> = 64 << 20..32 << 30;
 const SEGMENT_BYTES_DEFAULT: Range<u64> = 8 << 20..32 << 20;
 
 #[cfg(test)]

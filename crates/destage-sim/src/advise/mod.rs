@@ -64,8 +64,6 @@ pub const RAM_MIN: u64 = 1 << 20;
 pub const FLASH_MIN: u64 = 64 << 20;
 /// The smallest log in it that is tried, bytes.
 const LOG_MIN: u64 = 32 << 20;
-/// The smallest and largest logs that the block front end takes by itself, bytes, but for half of a small cache.
-const LOG_OWN: (u64, u64) = (64 << 20, 32 << 30);
 /// The largest.
 const LOG_MAX: u64 = 1 << 40;
 /// The largest dirty limit of the block front end, bytes.
@@ -90,9 +88,7 @@ impl Wish {
     /// Bytes of the log of a flash cache as the block front end has it, a quarter of it unless that is little or much; 0 for rows.
     pub fn log(&self) -> u64 {
         match self.front {
-            Front::Block { flash, .. } => {
-                defaults::volume::log_bytes(flash).clamp(LOG_OWN.0, LOG_OWN.1).min(flash / 2)
-            }
+            Front::Block { flash, .. } => defaults::volume::log_bytes(flash),
             Front::Data { .. } => 0,
         }
     }

@@ -82,23 +82,25 @@ fn run_settings(command: &str) -> Settings {
     args.settings().unwrap_or_else(|error| panic!("{command}: {error}"))
 }
 
-#[test]
-fn servers_runs_and_advice_have_the_same_defaults() {
-    const FLASH: u64 = 1 << 30;
-    let live = parsed("destage block serve --origin file:/a --cache /b --cache-size 1G");
-    let live = &live.volumes[0];
-    let run = run_settings("destage sim run --trace t --flash 1G --devices /dev/null");
-    let front = Front::Block { flash: FLASH, ram: 0 };
+/// A run and an advice with so much flash have what a server has that is started so.
+fn same_defaults(live: &destage_block::settings::VolumeSettings, size: &str, flash: u64) {
+    let run =
+        run_settings(&format!("destage sim run --trace t --flash {size} --devices /dev/null"));
+    let front = Front::Block { flash, ram: 0 };
     let rpo = destage_engine::defaults::STALENESS;
     let wish = Wish { rpo, rpo_crash: None, p99_read: None, p99_write: None, front };
     let named = destage_engine::defaults::volume::POLICY;
     let advised = wish.candidates(&Settings::default());
     let advised = advised.into_iter().find(|settings| settings.flash.policy == named);
     for (who, settings) in [("run", run), ("advise", advised.expect("a candidate"))] {
-        let tier = &settings.flash;
+        let (who, tier) = (format!("{who} with {size}"), &settings.flash);
         let (blocks, block) = (tier.size.get() / settings.block.get(), settings.block.get());
         let mut simulated = tier.core_policy(blocks, block, false);
-        assert_eq!(tier.size.get(), FLASH / 4 * 3, "{who}");
+        assert_eq!(
+            tier.size.get(),
+            flash - destage_engine::defaults::volume::log_bytes(flash),
+            "{who}"
+        );
         assert_eq!(tier.replacement.choice(), Some(destage_core::replace::Choice::default()));
         // The device bounds what is clean there, the size of the tier here; nothing is rejected here, and nobody waits for
         // room in a list.
@@ -107,13 +109,24 @@ fn servers_runs_and_advice_have_the_same_defaults() {
         assert_eq!(simulated, live.policy, "{who}");
         assert!(live.commit_on_flush && live.dirty_limit.is_none() && live.log_bytes.is_none());
     }
+}
+
+#[test]
+fn servers_runs_and_advice_have_the_same_defaults() {
+    for (size, flash) in [("128M", 128 << 20), ("1G", 1 << 30), ("1T", 1 << 40)] {
+        let live =
+            parsed(&format!("destage block serve --origin file:/a --cache /b --cache-size {size}"));
+        same_defaults(&live.volumes[0], size, flash);
+    }
     let words = ["destage", "serve"];
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
     let Subcommand::Serve(args) = cli.command else { panic!("it is the server of rows") };
     let live = args.into_settings().unwrap_or_else(|error| panic!("{error}")).policy;
     assert_eq!(live, destage_engine::defaults::rows::policy());
     let front = Front::Data { ram: 2 << 30, row: 4_096 };
-    let settings = Wish { front, ..wish }.candidates(&Settings::default()).swap_remove(1);
+    let rpo = destage_engine::defaults::STALENESS;
+    let wish = Wish { rpo, rpo_crash: None, p99_read: None, p99_write: None, front };
+    let settings = wish.candidates(&Settings::default()).swap_remove(1);
     let tier = &settings.flash;
     let simulated = tier.core_policy(tier.size.get() / 4_096, 4_096, false);
     assert_eq!(
