@@ -334,11 +334,15 @@ impl Wish {
     }
 }
 
-/// The best candidate and the first one of each other policy, of those that buffer writes and are no weaker than the best.
+/// The best candidate, the first one of each other policy, and those that destage at once, for which a small log does not tell
+/// what a larger one does: of those that buffer writes and are no weaker than the best.
 fn firsts<'a>(best: &'a Judged, ranking: &'a [Judged]) -> Vec<&'a Judged> {
     let mut firsts: Vec<&Judged> = Vec::new();
     for judged in std::iter::once(best).chain(ranking) {
-        let is_new = firsts.iter().all(|first| first.policy() != judged.policy());
+        let is_known = |first: &&Judged| first.report.settings == judged.report.settings;
+        let is_first = firsts.iter().all(|first| first.policy() != judged.policy());
+        let is_at_once = judged.report.settings.flash.when == When::Async;
+        let is_new = is_first || is_at_once && !firsts.iter().any(is_known);
         if is_new && is_buffered(judged) && judged.is_weaker <= best.is_weaker {
             firsts.push(judged);
         }
