@@ -11,11 +11,13 @@ impl Journal {
         if !self.store.keeps_spare {
             return u64::MAX;
         }
+        // Before the files: what is written meanwhile may begin one of them.
+        let flying = self.store.flying.load(Relaxed);
         let ready = self.store.index().ready() as u64;
         let quarter = self.store.segment_bytes / 4;
         // A segment's end stays empty where the next batch does not fit.
         let takes = if ready == 0 { 0 } else { quarter + ready * quarter / 2 * 3 };
-        takes.saturating_sub(self.buffer.bytes.len() as u64 + self.store.flying.load(Relaxed))
+        takes.saturating_sub(self.buffer.bytes.len() as u64 + flying)
     }
 
     /// Whether the disk had no room for a further file when one was last to be made, and none has come back since.

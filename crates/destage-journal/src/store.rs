@@ -28,6 +28,8 @@ pub(crate) struct Store {
     pub(crate) keeps_spare: bool,
     /// The disk had no room for another file when one was last made.
     is_short: AtomicBool,
+    /// The spare file that is kept is to be made, which was not begun yet.
+    pub(crate) restocks: AtomicBool,
     /// Bytes of the flush that is out which it has not written.
     pub(crate) flying: AtomicU64,
     fenced: AtomicBool,
@@ -106,6 +108,7 @@ impl Store {
             spares_max: options.spares_max,
             keeps_spare: options.keeps_spare,
             is_short: AtomicBool::new(false),
+            restocks: AtomicBool::new(false),
             flying: AtomicU64::new(0),
             fenced: AtomicBool::new(false),
             index: Mutex::default(),
@@ -196,6 +199,7 @@ impl Store {
 
     /// Makes the spare file that is kept, if there is none.
     pub(crate) fn restock(&self) -> Result<(), Error> {
+        self.restocks.store(false, Ordering::Relaxed);
         let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.keeps_spare || !self.index().spares.is_empty() {
             return Ok(());

@@ -3,6 +3,7 @@
 use crate::error::ErrorKind;
 use crate::store::{Segment, Store};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -54,7 +55,7 @@ impl Upkeep {
 
     /// Has the spare file that is kept made, if there is none.
     pub(crate) fn restock(&self) {
-        if !self.store.keeps_spare {
+        if !self.store.keeps_spare || self.store.restocks.swap(true, Relaxed) {
             return;
         }
         match &self.jobs {

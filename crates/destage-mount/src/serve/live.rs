@@ -130,8 +130,20 @@ impl Live {
         let again = std::mem::take(&mut out.again);
         // Nobody who can be answered waits for an origin that hangs, and neither does the journal's thread.
         self.dispatch(out);
-        again.into_iter().for_each(|pending| self.begin(pending));
+        again.into_iter().for_each(|pending| self.begin_again(pending));
         result
+    }
+
+    /// As [`Live::begin`], on a thread that has others to answer: what is to be asked of the origin is asked elsewhere.
+    fn begin_again(&self, pending: Pending) {
+        match self.with(|front, now| front.submit(now, pending)) {
+            Submitted::Taken => {}
+            Submitted::NeedsTokens(pending, needs) => self.admit(pending, needs),
+            Submitted::Needs(pending, need) => drop(self.retries.send((pending, need))),
+            Submitted::Read(answer, key, fragments, limit) => {
+                self.read(answer, &key, &fragments, limit);
+            }
+        }
     }
 
     fn wake_for(&self, at: Option<Time>) {

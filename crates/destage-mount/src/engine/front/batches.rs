@@ -10,14 +10,16 @@ use crate::engine::traces::Judged;
 use destage_core::Time;
 use destage_core::{Access, BatchId, Fault, Input, Lsn, RequestId, WaitFor};
 use destage_engine::Drive;
+use std::collections::VecDeque;
 
 /// What is under way.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     /// Waits for its intent to be durable.
     intended: Option<(RequestId, BatchId, Plan)>,
-    /// The group that says how far the origin is, and how far that is.
-    checkpoint: Option<(Lsn, Lsn)>,
+    /// Groups that say how far the origin is, and how far that is, the oldest first. A durable one lets older groups go although
+    /// the disk is too full for the newest.
+    checkpoints: VecDeque<(Lsn, Lsn)>,
 }
 
 impl Front {
@@ -202,7 +204,7 @@ impl Front {
             }
         }
         let lsn = self.write(Access::Back, None, &records);
-        self.batches.checkpoint = Some((lsn, plan.upto));
+        self.batches.checkpoints.push_back((lsn, plan.upto));
         let groups = self.core.batch(batch).to_vec();
         self.note_destaged(&groups);
         self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
@@ -224,7 +226,7 @@ impl Front {
     /// The journal says of what a batch has taken along that it is at the origin, and of every change made under a token where
     /// several hosts share the origin: else a start would bring it there once more, although others may have changed it since.
     fn say_decided(&mut self, upto: Lsn) {
-        let said = self.batches.checkpoint.map_or(self.checkpointed, |(_, upto)| upto);
+        let said = self.batches.checkpoints.back().map_or(self.checkpointed, |&(_, upto)| upto);
         let is_covered = self.covers.is_some() && self.tree.covered_newest() > said;
         if upto <= said || !(is_covered || self.tree.has_taken_along(upto)) {
             return;
@@ -232,15 +234,20 @@ impl Front {
         let bases = self.tree.bases_known();
         let checkpoint = self.checkpoint(upto, bases);
         let lsn = self.write(Access::Back, None, &[checkpoint]);
-        self.batches.checkpoint = Some((lsn, upto));
+        self.batches.checkpoints.push_back((lsn, upto));
     }
 
     /// Lets go of what the journal holds of groups that are at the origin, once the journal itself says so durably.
     pub(super) fn reclaim(&mut self) {
         let committed = self.core.committed();
-        if let Some((_, upto)) =
-            self.batches.checkpoint.take_if(|(said_at, _)| *said_at <= committed)
+        let mut newest = None;
+        while let Some(&(said_at, upto)) = self.batches.checkpoints.front()
+            && said_at <= committed
         {
+            newest = newest.max(Some(upto));
+            self.batches.checkpoints.pop_front();
+        }
+        if let Some(upto) = newest {
             self.journal.reclaim(upto.0, self.now.0);
             self.checkpointed = self.checkpointed.max(upto);
             if self.covers.is_some() {

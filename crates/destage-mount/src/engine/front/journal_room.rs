@@ -4,8 +4,8 @@
 //! do, too. Otherwise a full disk would keep those back for ever: they are what makes room.
 
 use super::{Front, Pending};
-use crate::ask::{Ask, Errno};
-use destage_core::{AtLimit, Lsn, Span, Time};
+use crate::ask::Ask;
+use destage_core::{Lsn, Span, Time};
 use destage_engine::Drive;
 use std::collections::VecDeque;
 
@@ -45,12 +45,8 @@ impl Front {
         is_lacking.then_some(bytes)
     }
 
-    /// It comes again once there is room, unless nothing is to wait at a limit.
+    /// It comes again once there is room.
     pub(super) fn hold(&mut self, mut pending: Pending, bytes: u64) {
-        if self.journal.is_short() && self.core.policy().at_limit == AtLimit::Fail {
-            let _ = self.answered(pending, Err(Errno::NOSPC));
-            return;
-        }
         pending.hints.outdate();
         self.held.changes.push_back((bytes, pending));
     }
