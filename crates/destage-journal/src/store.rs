@@ -28,6 +28,8 @@ pub(crate) struct Store {
     pub(crate) keeps_spare: bool,
     /// The disk had no room for another file when one was last made.
     is_short: AtomicBool,
+    /// There was a spare file to keep once.
+    pub(crate) had_spare: AtomicBool,
     /// The spare file that is kept is to be made, which was not begun yet.
     pub(crate) restocks: AtomicBool,
     /// Bytes of the flush that is out which it has not written.
@@ -56,7 +58,7 @@ pub(crate) struct Index {
     pub(crate) segments: VecDeque<Segment>,
     /// The segment after the last one, if it is ready.
     prepared: Option<u64>,
-    spares: Vec<String>,
+    pub(crate) spares: Vec<String>,
     /// Files being recycled are still on disk.
     recycling: usize,
 }
@@ -109,6 +111,7 @@ impl Store {
             keeps_spare: options.keeps_spare,
             is_short: AtomicBool::new(false),
             restocks: AtomicBool::new(false),
+            had_spare: AtomicBool::new(false),
             flying: AtomicU64::new(0),
             fenced: AtomicBool::new(false),
             index: Mutex::default(),
