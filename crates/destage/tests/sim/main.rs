@@ -537,7 +537,7 @@ fn advice_names_a_policy_a_reason_and_a_command_line() {
     let with_ram = stdout(&destage(&[&asked[..], &["--ram", "8M"]].concat()));
     assert!(with_ram.contains("64M of flash, 8M of RAM"), "{with_ram}");
     let impossible = [&advise[..], &["--p99-read", "1ns", "--p99-write", "1ns"]].concat();
-    assert!(stdout(&destage(&impossible)).contains("None of the 17 candidates"));
+    assert!(stdout(&destage(&impossible)).contains("None of the 18 candidates"));
     let lis = write(folder.path(), "no-times.lis", b"1 8 0 0\n9 8 0 1\n");
     let timeless =
         ["sim", "advise", "--trace", &lis, "--format", "lis", "--rpo", "5s", "--flash", "64M"];
