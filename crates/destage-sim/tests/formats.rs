@@ -73,6 +73,15 @@ fn columns_of_other_texts_are_what_is_said_of_them() {
     for header in ["", "a,b,c,d,e\n"] {
         assert_eq!(read(by_number, &format!("{header}{rows}")).unwrap(), expected);
     }
+    // Comments may come first, and a mark of the encoding.
+    let marked = format!("\u{feff}{header}{rows}");
+    let commented = format!("# made elsewhere\n\n{header}{rows}");
+    for text in [&marked, &commented] {
+        assert_eq!(read(by_name, text).unwrap(), expected);
+        assert_eq!(read(by_number, text).unwrap(), expected);
+    }
+    // A request that is damaged is no header.
+    assert!(read(by_number, "10.5,Erase,8,4096,7\n11.5,read,16,512,7\n").is_err());
     // The control: only the first line may be one.
     assert!(read(by_number, &format!("{rows}a,b,c,d,e\n")).is_err());
     let flags = read("is_write=1,offset_blocks=2,size_blocks=3,device=4", "1,2,1,a\n0,1,2,b\n");

@@ -130,20 +130,12 @@ impl Live {
         let again = std::mem::take(&mut out.again);
         // Nobody who can be answered waits for an origin that hangs, and neither does the journal's thread.
         self.dispatch(out);
-        again.into_iter().for_each(|pending| self.begin_again(pending));
-        result
-    }
-
-    /// As [`Live::begin`], on a thread that has others to answer: what is to be asked of the origin is asked elsewhere.
-    fn begin_again(&self, pending: Pending) {
-        match self.with(|front, now| front.submit(now, pending)) {
-            Submitted::Taken => {}
-            Submitted::NeedsTokens(pending, needs) => self.admit(pending, needs),
-            Submitted::Needs(pending, need) => drop(self.retries.send((pending, need))),
-            Submitted::Read(answer, key, fragments, limit) => {
-                self.read(answer, &key, &fragments, limit);
+        for pending in again {
+            if let Some(asking) = self.submit(pending) {
+                let _ = self.retries.send(asking);
             }
         }
+        result
     }
 
     fn wake_for(&self, at: Option<Time>) {
@@ -198,14 +190,8 @@ impl Live {
                 }
                 return self.with(|front, _| front.cannot_know(pending, errno));
             }
-            match self.with(|front, now| front.submit(now, pending)) {
-                Submitted::Taken => return,
-                Submitted::NeedsTokens(pending, needs) => return self.admit(pending, needs),
-                Submitted::Needs(again, more) => (pending, need) = (again, more),
-                Submitted::Read(answer, key, fragments, limit) => {
-                    return self.read(answer, &key, &fragments, limit);
-                }
-            }
+            let Some(asking) = self.submit(pending) else { return };
+            (pending, need) = asking;
         }
     }
 
@@ -267,14 +253,22 @@ impl Live {
     }
 
     pub(super) fn begin(&self, pending: Pending) {
+        if let Some((pending, need)) = self.submit(pending) {
+            self.find_out(pending, need);
+        }
+    }
+
+    /// Gives it to the engine; what the origin has to be asked first, if anything.
+    fn submit(&self, pending: Pending) -> Option<(Pending, Need)> {
         match self.with(|front, now| front.submit(now, pending)) {
             Submitted::Taken => {}
             Submitted::NeedsTokens(pending, needs) => self.admit(pending, needs),
-            Submitted::Needs(pending, need) => self.find_out(pending, need),
+            Submitted::Needs(pending, need) => return Some((pending, need)),
             Submitted::Read(answer, key, fragments, limit) => {
                 self.read(answer, &key, &fragments, limit);
             }
         }
+        None
     }
 
     fn read(&self, answer: Box<dyn Answer>, key: &Key, fragments: &[Fragment], limit: u64) {

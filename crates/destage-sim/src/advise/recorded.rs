@@ -26,11 +26,11 @@ impl Wish {
         for settings in candidates.iter_mut() {
             let tier = &mut settings.flash;
             (tier.at_limit, tier.read_priority) = (run.policy.at_limit, run.policy.read_priority);
-            let own = (tier.linger, tier.batch_groups);
             let limits = &run.policy.limits;
-            (tier.linger, tier.batch_groups) = (Interval(limits.linger), limits.batch_groups_max);
+            tier.batch_groups = limits.batch_groups_max;
+            let own = std::mem::replace(&mut tier.linger, Interval(limits.linger));
             if settings.validate().is_err() {
-                (settings.flash.linger, settings.flash.batch_groups) = own;
+                settings.flash.linger = own;
             }
         }
         let in_force = run.policy.commit;

@@ -334,8 +334,16 @@ fn what_is_in_force_is_so_in_all_that_advice_names() {
     assert!(is_in_force(&|policy| policy.read_priority = true));
     assert!(is_in_force(&|policy| policy.limits.batch_groups_max = 7));
     assert!(is_in_force(&|policy| policy.limits.linger = Span::from_millis(20)));
-    // Unless D is shorter.
+    // Unless D is shorter. The rest stays then, too.
     assert!(!is_in_force(&|policy| policy.limits.linger = Span::from_secs(6)));
+    let mut policy = live.clone();
+    (policy.limits.linger, policy.limits.batch_groups_max) = (Span::from_secs(6), 7);
+    let tally = crate::replay::Tally::default();
+    let run = RecordedRun { load: None, policy, tally, reads: None, writes: None };
+    let mut candidates = vec![settings.clone()];
+    wish.keep_unasked(&run, &mut candidates);
+    let kept = &candidates[0].flash;
+    assert_eq!((kept.linger, kept.batch_groups), (settings.flash.linger, 7));
     // D is what was asked for, and with it what follows from it.
     assert!(is_in_force(&|policy| {
         policy.staleness = Span::from_secs(30);

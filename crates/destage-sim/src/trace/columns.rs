@@ -53,6 +53,8 @@ pub(super) struct Columns {
     layout: Layout,
     devices: Devices,
     header: Header,
+    /// A line that is no comment has come.
+    is_begun: bool,
     device_name: Vec<u8>,
 }
 
@@ -63,8 +65,8 @@ pub(super) enum Header {
     Yes,
     /// If its first column is no number.
     IfNoNumber,
-    /// If it cannot be read as a request.
-    IfNoRequest,
+    /// If where the size is, no number is.
+    IfNoSize,
 }
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -81,19 +83,23 @@ impl Columns {
             Format::Systor17 => (layout(format), Header::IfNoNumber),
             _ => (layout(format), Header::No),
         };
-        Ok(Self { layout, devices: Devices::default(), header, device_name: Vec::new() })
+        let devices = Devices::default();
+        Ok(Self { layout, devices, header, is_begun: false, device_name: Vec::new() })
     }
 }
 
 impl ParseLine for Columns {
-    fn parse(&mut self, line: &[u8], number: u64) -> Result<Parsed, Bad> {
-        let is_comment = line.iter().all(u8::is_ascii_whitespace) || line.starts_with(b"#");
+    fn parse(&mut self, line: &[u8], _number: u64) -> Result<Parsed, Bad> {
+        if named::is_comment(line) {
+            return Ok(Parsed::Nothing);
+        }
+        let is_first = !std::mem::replace(&mut self.is_begun, true);
         let is_header = match self.header {
             Header::Yes => true,
             Header::IfNoNumber => !is_data(line),
-            Header::No | Header::IfNoRequest => false,
+            Header::No | Header::IfNoSize => false,
         };
-        if is_comment || (number == 1 && is_header) {
+        if is_first && is_header {
             return Ok(Parsed::Nothing);
         }
         let mut places = [&b""[..]; COLUMNS_MAX];
@@ -106,11 +112,12 @@ impl ParseLine for Columns {
             let wanted = self.layout.columns_min;
             return Err(format!("{count} columns, fewer than {wanted}").into());
         }
-        let request = self.request(&places[..count]);
-        if number == 1 && self.header == Header::IfNoRequest && request.is_err() {
+        let is_header = self.header == Header::IfNoSize
+            && value(&places[..count], self.layout.size[0], "size").is_err();
+        if is_first && is_header {
             return Ok(Parsed::Nothing);
         }
-        request
+        self.request(&places[..count])
     }
 }
 

@@ -86,7 +86,7 @@ impl ColumnMap {
     pub(super) fn layout(&self, head: &[u8]) -> Result<(Layout, Header), Bad> {
         let found = columns(head);
         let mut places = Vec::new();
-        let mut header = Header::IfNoRequest;
+        let mut header = Header::IfNoSize;
         for (own, theirs) in &self.0 {
             // A name may be any column's content where there is no header: a number is no name.
             let place = match theirs.parse::<usize>() {
@@ -119,10 +119,16 @@ pub(super) fn of_header(head: &[u8]) -> Result<Layout, Bad> {
     layout(find)
 }
 
-/// The columns of the first line; a name may be quoted.
+/// The columns of the first line that is no comment; a name may be quoted. Some programs put a mark of the encoding first.
 fn columns(head: &[u8]) -> Vec<&[u8]> {
-    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    commas(line.trim_ascii()).take(COLUMNS_MAX).collect()
+    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let line = head.split(|&byte| byte == b'\n').find(|line| !is_comment(line));
+    commas(line.unwrap_or_default().trim_ascii()).take(COLUMNS_MAX).collect()
+}
+
+/// Whether a line is nothing but a comment.
+pub(super) fn is_comment(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace) || line.starts_with(b"#")
 }
 
 fn layout(find: impl Fn(&str) -> Option<usize>) -> Result<Layout, Bad> {

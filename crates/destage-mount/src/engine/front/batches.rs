@@ -17,9 +17,31 @@ use std::collections::VecDeque;
 pub(super) struct Batches {
     /// Waits for its intent to be durable.
     intended: Option<(RequestId, BatchId, Plan)>,
-    /// Groups that say how far the origin is, and how far that is, the oldest first. A durable one lets older groups go although
-    /// the disk is too full for the newest.
-    checkpoints: VecDeque<(Lsn, Lsn)>,
+    checkpoints: Checkpoints,
+}
+
+/// Groups that say how far the origin is, and how far that is, the oldest first.
+#[derive(Debug, Default)]
+struct Checkpoints(VecDeque<(Lsn, Lsn)>);
+
+impl Checkpoints {
+    fn push(&mut self, said_at: Lsn, upto: Lsn) {
+        self.0.push_back((said_at, upto));
+    }
+
+    /// How far the origin is by the newest of those that may not be durable.
+    fn newest(&self) -> Option<Lsn> {
+        self.0.back().map(|&(_, upto)| upto)
+    }
+
+    /// How far it is by the newest durable one. That one lets older groups go although the disk is too full for a newer one.
+    fn take_durable(&mut self, committed: Lsn) -> Option<Lsn> {
+        let mut newest = None;
+        while let Some((_, upto)) = self.0.pop_front_if(|(said_at, _)| *said_at <= committed) {
+            newest = newest.max(Some(upto));
+        }
+        newest
+    }
 }
 
 impl Front {
@@ -204,7 +226,7 @@ impl Front {
             }
         }
         let lsn = self.write(Access::Back, None, &records);
-        self.batches.checkpoints.push_back((lsn, plan.upto));
+        self.batches.checkpoints.push(lsn, plan.upto);
         let groups = self.core.batch(batch).to_vec();
         self.note_destaged(&groups);
         self.core.handle(self.now, Input::Destaged { batch, result: Ok(()) });
@@ -226,7 +248,7 @@ impl Front {
     /// The journal says of what a batch has taken along that it is at the origin, and of every change made under a token where
     /// several hosts share the origin: else a start would bring it there once more, although others may have changed it since.
     fn say_decided(&mut self, upto: Lsn) {
-        let said = self.batches.checkpoints.back().map_or(self.checkpointed, |&(_, upto)| upto);
+        let said = self.batches.checkpoints.newest().unwrap_or(self.checkpointed);
         let is_covered = self.covers.is_some() && self.tree.covered_newest() > said;
         if upto <= said || !(is_covered || self.tree.has_taken_along(upto)) {
             return;
@@ -234,20 +256,13 @@ impl Front {
         let bases = self.tree.bases_known();
         let checkpoint = self.checkpoint(upto, bases);
         let lsn = self.write(Access::Back, None, &[checkpoint]);
-        self.batches.checkpoints.push_back((lsn, upto));
+        self.batches.checkpoints.push(lsn, upto);
     }
 
     /// Lets go of what the journal holds of groups that are at the origin, once the journal itself says so durably.
     pub(super) fn reclaim(&mut self) {
         let committed = self.core.committed();
-        let mut newest = None;
-        while let Some(&(said_at, upto)) = self.batches.checkpoints.front()
-            && said_at <= committed
-        {
-            newest = newest.max(Some(upto));
-            self.batches.checkpoints.pop_front();
-        }
-        if let Some(upto) = newest {
+        if let Some(upto) = self.batches.checkpoints.take_durable(committed) {
             self.journal.reclaim(upto.0, self.now.0);
             self.checkpointed = self.checkpointed.max(upto);
             if self.covers.is_some() {
@@ -265,3 +280,24 @@ const ENTRIES_MAX: usize = 20_000;
 /// Few enough for tests to write several.
 #[cfg(test)]
 const ENTRIES_MAX: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_durable_checkpoint_counts_although_a_newer_one_is_not() {
+        let mut checkpoints = Checkpoints::default();
+        for (said_at, upto) in [(10, 4), (20, 9), (30, 25)] {
+            checkpoints.push(Lsn(said_at), Lsn(upto));
+        }
+        assert_eq!(checkpoints.take_durable(Lsn(9)), None);
+        assert_eq!(checkpoints.take_durable(Lsn(29)), Some(Lsn(9)));
+        assert_eq!(
+            (checkpoints.take_durable(Lsn(29)), checkpoints.newest()),
+            (None, Some(Lsn(25)))
+        );
+        assert_eq!(checkpoints.take_durable(Lsn(30)), Some(Lsn(25)));
+        assert_eq!(checkpoints.newest(), None);
+    }
+}

@@ -27,6 +27,11 @@ impl Held {
         (!self.changes.is_empty()).then_some(self.look_at)
     }
 
+    /// How many changes wait.
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
     /// Whether changes wait because the journal's disk is full.
     pub(super) fn is_for_want_of_disk(&self) -> bool {
         self.is_short

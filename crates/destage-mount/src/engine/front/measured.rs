@@ -76,7 +76,7 @@ impl Front {
         report.origin.failing_for_seconds = failing.map(|since| now.since(since).as_secs_f64());
         report.origin.down |= failing.is_some();
         report.origin.connected = !report.origin.down;
-        report.clients.waiting = self.requests.len() as u64;
+        report.clients.waiting = (self.requests.len() + self.held.len()) as u64;
         report.clients.commands_total = counted.requests;
         report.clients.errors_total = counted.errors;
         report.writes.commit_latency = measured.commit.summary(now);

@@ -405,11 +405,7 @@ impl Front {
         self.requests.settling.clear();
     }
 
-    pub(super) fn answered(
-        &mut self,
-        mut pending: Pending,
-        answered: Result<Answered, Errno>,
-    ) -> Submitted {
+    fn answered(&mut self, mut pending: Pending, answered: Result<Answered, Errno>) -> Submitted {
         self.counted.errors += u64::from(answered.is_err());
         self.refused.append(&mut pending.hints.refused);
         self.out.unused.extend(pending.hints.staged);
