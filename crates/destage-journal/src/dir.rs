@@ -213,6 +213,15 @@ impl DiskFile for LocalFile {
         Ok(done)
     }
 
+    fn has_room(&self, bytes: u64) -> io::Result<bool> {
+        let found = rustix::fs::fstatvfs(&self.0)?;
+        // The superuser may take what is kept for it.
+        let is_superuser = rustix::process::geteuid().is_root();
+        let free = if is_superuser { found.f_bfree } else { found.f_bavail };
+        // A file system without a size tells nothing.
+        Ok(found.f_blocks == 0 || free.saturating_mul(found.f_frsize) >= bytes)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
     }

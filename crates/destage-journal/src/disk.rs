@@ -108,6 +108,15 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(false)
     }
 
+    /// Whether the medium has room for so many bytes more: asked before a file is filled, which would else take all that is left
+    /// from others, only to fail. True where nobody knows.
+    ///
+    /// # Errors
+    /// As the medium reports them.
+    fn has_room(&self, _bytes: u64) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// Writes all of `bytes` at `offset`, extending the file as needed.
     ///
     /// # Errors

@@ -247,6 +247,9 @@ impl Store {
     fn try_fill(&self, name: &str, bytes: u64, head: &[u8]) -> io::Result<()> {
         let file = self.disk.open(name, true)?;
         file.set_len(0)?;
+        if !file.has_room(bytes)? {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
         file.write_at(0, head)?;
         let zeros = vec![0; FILL_BYTES.min(bytes as usize)];
         let mut at = head.len() as u64;
