@@ -116,18 +116,37 @@ pub fn reserved_slots(slots: u32) -> u32 {
     (slots / 8).clamp(8, 1 << 16)
 }
 
+/// The fewest slots of a volume's cache.
+pub const VOLUME_SLOTS_MIN: u32 = 64;
+/// The most of them: 8 TiB of blocks.
+pub const VOLUME_SLOTS_MAX: u32 = (1 << 31) - 1;
+
 /// Lowers the limits of a volume's policy to what its cache can keep, which has so many slots of a block of so many bytes, and so
 /// many bytes of log: half of what it may hold is for dirty blocks at most, and undecided writes fill half of the log at most.
 pub fn fit_volume(policy: &mut Policy, slots: u32, block: u64, log_bytes: u64) {
+    fit_blocks(policy, slots.saturating_sub(reserved_slots(slots)).into(), block);
     let limits = &mut policy.limits;
-    let usable = u64::from(slots.saturating_sub(reserved_slots(slots)));
-    limits.dirty_bytes_max = limits.dirty_bytes_max.min(usable / 2 * block).max(64 << 10);
-    limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
-    let dirty_blocks_max = (limits.dirty_bytes_max / block).min(usable / 2);
-    limits.cache_bytes_max = limits.cache_bytes_max.min((usable - dirty_blocks_max) * block);
     // What a start may have to send again must find handles beside what is dirty.
     limits.batch_bytes_max = limits.batch_bytes_max.min(u64::from(slots / 8) * block);
     limits.journal_bytes_max = limits.journal_bytes_max.min(log_bytes / 2).max(1 << 20);
+}
+
+/// Gives a volume's policy the limits of clean and dirty blocks that its cache can keep. The cache is known by what a server
+/// keeps there, which runs under `running`: clean and dirty blocks have the room that both have under it.
+pub fn fit_running_volume(policy: &mut Policy, running: &Policy, block: u64) {
+    let limits = &running.limits;
+    let room = limits.cache_bytes_max.saturating_add(limits.dirty_bytes_max / block * block);
+    policy.limits.cache_bytes_max = u64::MAX;
+    fit_blocks(policy, room / block, block);
+}
+
+/// Half of so many blocks is for dirty ones at most, the rest for clean ones.
+fn fit_blocks(policy: &mut Policy, blocks: u64, block: u64) {
+    let limits = &mut policy.limits;
+    limits.dirty_bytes_max = limits.dirty_bytes_max.min(blocks / 2 * block).max(64 << 10);
+    limits.dirty_bytes_low = limits.dirty_bytes_low.min(limits.dirty_bytes_max / 4 * 3);
+    let dirty_blocks_max = (limits.dirty_bytes_max / block).min(blocks / 2);
+    limits.cache_bytes_max = limits.cache_bytes_max.min((blocks - dirty_blocks_max) * block);
 }
 
 #[cfg(test)]

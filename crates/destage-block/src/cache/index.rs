@@ -77,7 +77,7 @@ impl Index {
     }
 
     /// The most slots that an index takes: 8 TiB of them.
-    pub const SLOTS_MAX: u32 = (1 << 31) - 1;
+    pub const SLOTS_MAX: u32 = destage_engine::VOLUME_SLOTS_MAX;
 
     /// How many handles there are.
     pub fn slots(&self) -> u32 {

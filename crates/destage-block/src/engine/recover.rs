@@ -29,7 +29,7 @@ use crate::cache::record::{GroupKind, GroupSummary, RecordError};
 use crate::cache::{CacheDevice, CacheError, Index, SlotState};
 use destage_core::consistency::Ordered;
 use destage_core::{Core, Input, Lsn, Order, Policy, Time, UnitId, WaitFor};
-use destage_engine::{Drive, fit_volume, reserved_slots};
+use destage_engine::{Drive, VOLUME_SLOTS_MIN, fit_volume, reserved_slots};
 use destage_journal::{Journal, Recovery, Summary};
 use destage_runtime::mode_log::ModeLog;
 use destage_runtime::progress::Progress;
@@ -371,9 +371,9 @@ fn shape(
     atomic_bytes_max: Option<u64>,
 ) -> Result<Shape, OpenError> {
     let (geometry, slots) = (cache.geometry(), cache.slots());
-    if slots < SLOTS_MIN {
+    if slots < VOLUME_SLOTS_MIN {
         return Err(OpenError::Invalid(format!(
-            "the cache has {slots} slots, and a volume needs at least {SLOTS_MIN}: make it larger"
+            "the cache has {slots} slots, and a volume needs at least {VOLUME_SLOTS_MIN}: make it larger"
         )));
     }
     let reserve = reserved_slots(slots);
@@ -405,7 +405,6 @@ pub(super) fn fit(policy: &Policy, shape: &Shape, slots: u32) -> Policy {
     policy
 }
 
-const SLOTS_MIN: u32 = 64;
 /// Longest fragment of a read or write, in blocks: 1 MiB.
 const FRAGMENT_BLOCKS_MAX: u32 = 256;
 /// Longest fragment of a write, in blocks: 32 MiB, which no request exceeds.

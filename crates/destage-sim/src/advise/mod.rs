@@ -68,6 +68,8 @@ const LOG_MIN: u64 = 32 << 20;
 const LOG_MAX: u64 = 1 << 40;
 /// The largest dirty limit of the block front end, bytes.
 const DIRTY_MAX: u64 = 1 << 40;
+/// The shares of the memory for rows that are tried for buffered writes, in quarters; the rest is for cached rows.
+const ROWS_DIRTY_QUARTERS: [u64; 3] = [1, 2, 3];
 
 /// A candidate after its run.
 #[derive(Clone, Debug)]
@@ -135,7 +137,8 @@ impl Wish {
         [ram, row]: [u64; 2],
     ) -> Settings {
         // One half for cached rows, the other one for buffered writes.
-        let flash = Tier::of_rows(ram / 2, ram / 2, row, base.block.get());
+        let dirty = ram / 4 * 2;
+        let flash = Tier::of_rows(ram - dirty, dirty, row, base.block.get());
         let commit = self.rpo_crash.map_or(flash.commit, Interval);
         let flash = Tier { policy, when, commit, staleness: Interval(self.rpo), ..flash };
         Settings { flash, ram: Tier { size: Bytes(0), ..base.ram.clone() }, ..base.clone() }

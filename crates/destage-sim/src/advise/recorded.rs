@@ -4,19 +4,15 @@
 //! fetch, sync and batch took. A recording does. So what a candidate would have come to is taken from there; only what crashes
 //! would lose is still found on the simulated devices.
 
-use super::{Front, Wish};
-use crate::machine::{Overload, Report, Settings};
+use super::{Front, ROWS_DIRTY_QUARTERS, Wish};
+use crate::machine::{Overload, Report, Settings, Tier};
 use crate::replay::{Load, Outcome, RecordedRun, what_if};
 use destage_core::Policy;
-use destage_engine::{WritePolicy, defaults, fit_volume};
+use destage_engine::{WritePolicy, defaults};
 use destage_runtime::units::Interval;
 
 /// More came than could be done if so many of a hundred requests are not answered when the recording ends.
 const UNANSWERED_PERCENT: u64 = 1;
-/// Bytes of a slot for a clean block, with its two entries in the index.
-const SLOT_BYTES: u64 = BLOCK + 32;
-/// Bytes of a block of a volume.
-const BLOCK: u64 = 4_096;
 
 impl Wish {
     /// Leaves in all candidates as it was what nobody asks about: what happens at a limit, whether reads go first, how long a
@@ -46,21 +42,15 @@ impl Wish {
     }
 
     /// The policy that a server has which is started with these settings.
-    pub(super) fn live_policy(&self, settings: &Settings) -> Policy {
+    pub fn live_policy(&self, settings: &Settings) -> Policy {
         let (tier, block) = (&settings.flash, settings.block.get());
         let mut policy = tier.core_policy(tier.size.get() / block, block, false);
-        match self.front {
-            Front::Block { flash, .. } => {
-                fit(&mut policy, flash, flash.saturating_sub(tier.size.get()))
-            }
-            Front::Data { row, .. } => {
-                // A row takes a block of the simulation.
-                let real = |bytes: u64| (bytes / block).saturating_mul(row).max(64 << 10);
-                policy.limits.cache_bytes_max = real(tier.size.get());
-                destage_engine::set_dirty_limit(&mut policy, real(tier.dirty.get()));
-                policy.limits.journal_bytes_max = defaults::rows::JOURNAL_BYTES;
-                policy.limits.batch_bytes_max = defaults::rows::BATCH_BYTES;
-            }
+        if let Front::Data { ram, row } = self.front {
+            let dirty = dirty_bytes_of_rows(tier, block, [ram, row]);
+            policy.limits.cache_bytes_max = ram.saturating_sub(dirty);
+            destage_engine::set_dirty_limit(&mut policy, dirty);
+            policy.limits.journal_bytes_max = defaults::rows::JOURNAL_BYTES;
+            policy.limits.batch_bytes_max = defaults::rows::BATCH_BYTES;
         }
         policy
     }
@@ -86,13 +76,12 @@ impl Wish {
     }
 }
 
-/// The limits that a cache of so many bytes, so many of them for its log, can keep: what `destage block serve` makes of its
-/// flags.
-fn fit(policy: &mut Policy, cache_bytes: u64, log_bytes: u64) {
-    let slots = cache_bytes.saturating_sub(log_bytes) / SLOT_BYTES;
-    // Not what the tier of a simulation holds: what the slots leave.
-    policy.limits.cache_bytes_max = u64::MAX;
-    fit_volume(policy, u32::try_from(slots).unwrap_or(u32::MAX), BLOCK, log_bytes);
+/// The memory for buffered rows that a candidate has, of so much memory for rows of so many bytes. In the simulation it is a whole
+/// number of rows, each as large as a block.
+fn dirty_bytes_of_rows(tier: &Tier, block: u64, [ram, row]: [u64; 2]) -> u64 {
+    let is_it = |dirty: &u64| Tier::of_rows(ram - dirty, *dirty, row, block).dirty == tier.dirty;
+    let tried = ROWS_DIRTY_QUARTERS.map(|quarters| ram / 4 * quarters).into_iter().find(is_it);
+    tried.unwrap_or_else(|| (tier.dirty.get() / block).saturating_mul(row).max(64 << 10).min(ram))
 }
 
 /// How much a policy promises of the origin without host and cache: more promises more.
@@ -109,21 +98,21 @@ pub(super) const fn promise(policy: WritePolicy) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use destage_engine::defaults::volume;
 
     /// What servers said they have, started so: limits of clean and dirty bytes, of the log and of a batch.
     #[test]
     fn limits_are_those_of_servers() {
         const MIB: u64 = 1 << 20;
+        let fitted = |cache: u64, log: u64, dirty: u64| {
+            let tier = Tier::of_volume(cache).with_log(cache, log, dirty);
+            tier.core_policy(tier.size.get() / BLOCK, BLOCK, false).limits
+        };
         for (log, dirty, [clean, journal, batch]) in [
             (64 * MIB, 16 * MIB, [41_414_656, 33_554_432, 8_310_784]),
             (32 * MIB, 16 * MIB, [70_545_408, 16_777_216, 12_472_320]),
             (32 * MIB, 8 * MIB, [78_934_016, 16_777_216, 12_472_320]),
         ] {
-            let mut policy = volume::policy(log);
-            destage_engine::set_dirty_limit(&mut policy, dirty);
-            fit(&mut policy, 128 * MIB, log);
-            let limits = policy.limits;
+            let limits = fitted(128 * MIB, log, dirty);
             assert_eq!(limits.dirty_bytes_max, dirty);
             for (ours, theirs) in [
                 (limits.cache_bytes_max, clean),
@@ -134,10 +123,10 @@ mod tests {
             }
         }
         // What is kept for blocks on their way is at most 256 MiB of a large cache.
-        let mut policy = volume::policy(5 << 30);
-        fit(&mut policy, 20 << 30, 5 << 30);
-        let kept = policy.limits.cache_bytes_max + policy.limits.dirty_bytes_max;
-        let slots = (15 << 30) / SLOT_BYTES * BLOCK;
-        assert_eq!(slots - kept, 256 * MIB);
+        let limits = fitted(20 << 30, 5 << 30, 1 << 30);
+        let slots = (15 << 30) / (BLOCK + 32) * BLOCK;
+        assert_eq!(slots - (limits.cache_bytes_max + limits.dirty_bytes_max), 256 * MIB);
     }
+
+    const BLOCK: u64 = 4_096;
 }

@@ -2,7 +2,9 @@
 //! the ages, and how much goes at once.
 
 use super::sure::ADVISED_GAIN_MIN;
-use super::{DIRTY_MAX, FLASH_MIN, Front, Judged, LOG_MAX, LOG_MIN, Meter, Wish};
+use super::{
+    DIRTY_MAX, FLASH_MIN, Front, Judged, LOG_MAX, LOG_MIN, Meter, ROWS_DIRTY_QUARTERS, Wish,
+};
 use crate::machine::{RunError, Settings, Tier, WritePolicy};
 use crate::replay::RecordedRun;
 use crate::trace::Request;
@@ -258,7 +260,9 @@ impl Wish {
                 }
             }
             Front::Data { ram, .. } => {
-                for dirty in [ram / 4, ram / 4 * 3] {
+                let in_force = self.live_policy(&base.report.settings).limits.dirty_bytes_max;
+                let all_shares = ROWS_DIRTY_QUARTERS.map(|quarters| ram / 4 * quarters);
+                for dirty in all_shares.into_iter().filter(|&dirty| dirty != in_force) {
                     let what = format!("--dirty-limit {}", Bytes(dirty));
                     all.push(Variation { about: "room", what, change: Change::Dirty(dirty) });
                 }

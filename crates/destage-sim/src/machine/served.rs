@@ -3,11 +3,13 @@
 use super::settings::{DIRTY_MIN, Tier};
 use crate::hits::Replacements;
 use destage_core::Policy;
-use destage_engine::{WritePolicy, defaults};
+use destage_engine::{VOLUME_SLOTS_MAX, VOLUME_SLOTS_MIN, WritePolicy, defaults, fit_volume};
 use destage_runtime::units::{Bytes, Interval};
 
 /// The replacement of the servers.
 const SERVED: Replacements = Replacements::of(defaults::REPLACEMENT);
+/// What a slot takes beside its block: two entries of the index.
+const ENTRIES_BYTES: u64 = 32;
 
 impl Tier {
     /// The cache of a volume of so many bytes, its log included, as `destage block serve` has it unless told otherwise.
@@ -25,8 +27,27 @@ impl Tier {
             // What the log may hold before it is destaged for room.
             log: Bytes(destage_engine::journal_limit(log_bytes)),
             dirty: Bytes(dirty_bytes.max(DIRTY_MIN)),
+            dirty_apart: true,
+            volume_cache: Bytes(cache_bytes),
             counts_writes: true,
             ..self
+        }
+    }
+
+    /// The same flash where RAM and flash are one cache: no volume has it so.
+    pub fn unified(self) -> Self {
+        let is_volume = self.volume_cache.get() > 0;
+        let dirty_apart = self.dirty_apart && !is_volume;
+        Self { dirty_apart, volume_cache: Bytes(0), ..self }
+    }
+
+    /// What a volume's cache keeps of the limits. Slots that are too few for a volume bound nothing.
+    pub(super) fn fit(&self, policy: &mut Policy, block: u64) {
+        let (cache, size) = (self.volume_cache.get(), self.size.get());
+        let slots = (size / (block + ENTRIES_BYTES)).min(VOLUME_SLOTS_MAX.into()) as u32;
+        if cache > 0 && slots >= VOLUME_SLOTS_MIN {
+            policy.limits.cache_bytes_max = u64::MAX;
+            fit_volume(policy, slots, block, cache.saturating_sub(size));
         }
     }
 
@@ -50,14 +71,14 @@ impl Tier {
         }
     }
 
-    /// The cache of a volume that runs under a policy: what is clean and what is dirty share its room here.
+    /// The cache of a volume that runs under a policy, whose limits are those that it can keep.
     pub fn of_running_volume(policy: &Policy, block: u64) -> Self {
         let limits = &policy.limits;
-        let bytes = limits.cache_bytes_max.saturating_add(limits.dirty_bytes_max);
         let tier = Self {
-            size: Bytes(bytes.clamp(block, u64::from(u32::MAX) * block)),
+            size: Bytes(limits.cache_bytes_max.clamp(block, u64::from(u32::MAX) * block)),
             log: Bytes(limits.journal_bytes_max),
             dirty: Bytes(limits.dirty_bytes_max),
+            dirty_apart: true,
             counts_writes: true,
             replacement: SERVED,
             persistent: true,

@@ -82,6 +82,9 @@ pub struct Tier {
     pub dirty_percent: u8,
     /// Whether dirty blocks have room of their own beside `size`, as in `destage block`; default false.
     pub dirty_apart: bool,
+    /// Bytes of the whole cache of a volume, of which `size` is for blocks and the rest for its log. Limits are then lowered to
+    /// what its slots can keep, as `destage block serve` lowers them. 0, the default, for a cache that is none of its.
+    pub volume_cache: Bytes,
     /// Whether the bytes of writes alone count as dirty, as in `destage block`. If not, the default, a dirty block counts as
     /// well, against twice as much, so that writes to one block leave each other more room than writes to many.
     pub counts_writes: bool,
@@ -316,6 +319,7 @@ impl Default for Tier {
             dirty: Bytes(0),
             dirty_percent: 50,
             dirty_apart: false,
+            volume_cache: Bytes(0),
             counts_writes: false,
             low_percent: 75,
             log: Bytes(0),
@@ -484,6 +488,9 @@ impl Settings {
         if blocks > u32::MAX.into() {
             return error(format!("{} is more than 4294967295 blocks", tier.size));
         }
+        if tier.volume_cache.get() > 0 && tier.volume_cache.get() < tier.size.get() {
+            return error(format!("a volume-cache of {} has no room for {}", tier.volume_cache, tier.size));
+        }
         if tier.replacement.choice().is_none() {
             return error(
                 "belady knows the future, which only hit ratios without time allow".into(),
@@ -503,7 +510,7 @@ impl Tier {
         let share = blocks * u64::from(self.dirty_percent) / 100 * times * block;
         let dirty_max = if self.dirty.get() > 0 { self.dirty.get() } else { share }.max(DIRTY_MIN);
         let log = if self.log.get() == 0 { 1 << 60 } else { self.log.get() };
-        Policy {
+        let mut policy = Policy {
             acknowledge: self.policy.acknowledge(),
             when: self.when,
             order: match self.policy.order() {
@@ -532,7 +539,9 @@ impl Tier {
                 waiting_max: u32::MAX,
                 ..Limits::default()
             },
-        }
+        };
+        self.fit(&mut policy, block);
+        policy
     }
 
     /// Whether the newest version of a block may stand for older ones.

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use crate::values::{bytes, interval, staleness};
 use destage_core::{Core, Effect, Input, Order, Policy, Span, Time};
-use destage_engine::{WritePolicy, commit_on_flush};
+use destage_engine::{WritePolicy, commit_on_flush, fit_running_volume};
 use destage_record::{End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
@@ -13,6 +13,7 @@ use destage_runtime::policy::{
 };
 use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
+use destage_sim::blocks::BLOCK_BYTES;
 use destage_sim::replay::{
     Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if_with,
 };
@@ -201,7 +202,11 @@ impl ReplayArgs {
         self.policy.is_some() || !self.changes().is_empty()
     }
 
-    fn change(&self, policy: &Policy, is_volume: bool) -> Result<Policy, CliError> {
+    pub(in crate::sim) fn change(
+        &self,
+        policy: &Policy,
+        is_volume: bool,
+    ) -> Result<Policy, CliError> {
         let mut changed = policy.clone();
         if let Some(named) = self.policy {
             changed.acknowledge = named.acknowledge();
@@ -220,6 +225,9 @@ impl ReplayArgs {
             .map_err(|error| CliError::usage(format!("the policy does not fit: {error}")))?;
         if on_flush {
             changed.commit = commit_on_flush(changed.staleness);
+        }
+        if is_volume && self.dirty_limit.is_some() && self.cache_size.is_none() {
+            fit_running_volume(&mut changed, policy, BLOCK_BYTES.into());
         }
         Ok(changed)
     }
@@ -471,6 +479,26 @@ mod tests {
             panic!("it is a replay")
         };
         args.change(policy, is_volume).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_else_may_be_dirty_of_a_volume_takes_the_room_of_clean_blocks() {
+        const MIB: u64 = 1 << 20;
+        let mut policy = defaults::volume::policy(64 * MIB);
+        destage_engine::fit_volume(&mut policy, 16_384, 4_096, 64 * MIB);
+        let (clean, dirty) = (policy.limits.cache_bytes_max, policy.limits.dirty_bytes_max);
+        assert_eq!((clean, dirty), (40 * MIB, 16 * MIB));
+        let with = |words: &[&str]| {
+            let limits = changed(words, &policy, true).expect("it fits").limits;
+            (limits.cache_bytes_max / MIB, limits.dirty_bytes_max / MIB)
+        };
+        assert_eq!(with(&["--dirty-limit", "8M"]), (48, 8));
+        assert_eq!(with(&["--dirty-limit", "24M"]), (32, 24));
+        // Half at most, as the server has it.
+        assert_eq!(with(&["--dirty-limit", "1T"]), (28, 28));
+        assert_eq!(with(&["--dirty-limit", "24M", "--cache-size", "1M"]), (1, 24));
+        // The control: nothing is said of it.
+        assert_eq!(with(&["--linger", "7ms"]), (40, 16));
     }
 
     #[test]

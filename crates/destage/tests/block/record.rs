@@ -3,6 +3,7 @@
 use crate::harness::{PATIENCE, Scratch, eventually};
 use crate::history::stamped;
 use crate::server::{Launch, destage, image, text};
+use destage_runtime::units::Bytes;
 use std::process::Output;
 
 const MIB: u64 = 1 << 20;
@@ -69,6 +70,41 @@ fn sim(scratch: &Scratch, command: &str, arguments: &[&str]) -> String {
     let output = run.output().expect("the binary starts");
     assert!(output.status.success(), "{command}: {}", text(&output.stderr));
     text(&output.stdout)
+}
+
+/// The limits of clean bytes and of a batch out of what is in force, and all that is before, between and after them.
+fn split_off(in_force: &str) -> ([u64; 2], String) {
+    let number = |before: &str, after: &str| {
+        let (_, rest) = in_force.split_once(before).unwrap_or_else(|| panic!("{in_force}"));
+        let (size, _) = rest.split_once(after).unwrap_or_else(|| panic!("{in_force}"));
+        (size.to_owned(), size.parse::<Bytes>().unwrap_or_else(|error| panic!("{size}: {error}")))
+    };
+    let (clean, clean_bytes) = number("cache limit ", ",");
+    let (batch, batch_bytes) = number("groups and ", ",");
+    let rest = in_force.replacen(&clean, "CLEAN", 1).replacen(&batch, "BATCH", 1);
+    ([clean_bytes.get(), batch_bytes.get()], rest)
+}
+
+#[test]
+fn a_server_a_replay_and_a_run_have_the_same_in_force() {
+    for size in ["128M", "200M", "1G"] {
+        let scratch = Scratch::new();
+        let server = launch(&scratch).with(&["--cache-size", size]).start();
+        load(&server, 1);
+        assert_eq!(server.stop(), 0);
+        let served = text(&replay(&scratch, &[]).stdout);
+        let served = served.lines().next().and_then(|line| line.strip_prefix("policy: "));
+        let (served, rest) = split_off(served.expect("its policy comes first"));
+        let run = sim(&scratch, "run", &["--flash", size, "--policy", "journaled"]);
+        let run = run.lines().next().and_then(|line| line.strip_prefix("flash"));
+        let run = run.and_then(|line| line.split_once("; replacement")).expect("its flash").0;
+        let (run, of_run) = split_off(run.trim());
+        assert_eq!(of_run, rest, "{size}");
+        // But for superblocks and the like, for which a cache has less than a hundredth.
+        for (ours, theirs) in run.into_iter().zip(served) {
+            assert!(ours.abs_diff(theirs) <= theirs / 100, "{size}: {ours}, served {theirs}");
+        }
+    }
 }
 
 #[test]

@@ -10,21 +10,18 @@ use destage_sim::machine::{Settings, Tier, WritePolicy};
 pub(super) fn command(wish: &Wish, settings: &Settings) -> String {
     match wish.front {
         Front::Block { flash, .. } => command_of_volumes(flash, settings),
-        Front::Data { ram, row } => command_of_rows(wish, [ram, row], settings),
+        Front::Data { .. } => command_of_rows(wish, settings),
     }
 }
 
-fn command_of_rows(wish: &Wish, [ram, row]: [u64; 2], settings: &Settings) -> String {
+fn command_of_rows(wish: &Wish, settings: &Settings) -> String {
     let tier = &settings.flash;
-    let block = settings.block.get();
-    // What the candidates have is half; a limit is a number of rows in the simulation.
-    let half = Tier::of_rows(ram / 2, ram / 2, row, block).dirty;
-    let dirty = if tier.dirty == half { ram / 2 } else { dirty_bytes_of_rows(tier, block, row) };
+    let limits = wish.live_policy(settings).limits;
     format!(
         "destage serve --origin postgres://USER@HOST/DATABASE --cache-size {} --dirty-limit {} --policy {} --commit {} \
          --staleness {} --when {} --at-limit {} --batch {} --linger {}{}",
-        Bytes(ram - dirty),
-        Bytes(dirty),
+        Bytes(limits.cache_bytes_max),
+        Bytes(limits.dirty_bytes_max),
         policy_name(wish, tier.policy),
         tier.commit,
         tier.staleness,
@@ -44,16 +41,13 @@ fn command_of_volumes(flash: u64, settings: &Settings) -> String {
         WritePolicy::Strict => (WritePolicy::Ordered.name(), " --order strict"),
         named => (named.name(), ""),
     };
-    let limits = tier
-        .core_policy(tier.size.get() / settings.block.get(), settings.block.get(), false)
-        .limits;
     format!(
         "destage block serve --origin nbd://STORAGE/VOLUME --cache /SSD/VOLUME --cache-size {} --log-size {} \
          --dirty-limit {} --policy {policy}{order} --commit {} --staleness {} --when {} --at-limit {} --batch-size {} \
          --linger {}{}",
         Bytes(flash),
         Bytes(flash - tier.size.get()),
-        Bytes(limits.dirty_bytes_max),
+        tier.dirty,
         commit_word(tier),
         tier.staleness,
         when_text(tier.when),
@@ -73,8 +67,6 @@ fn commit_word(tier: &Tier) -> String {
 /// The change of a running server. What a cache's making has decided is not in it.
 pub(super) fn online(wish: &Wish, settings: &Settings) -> String {
     let tier = &settings.flash;
-    let block = settings.block.get();
-    let limits = tier.core_policy(tier.size.get() / block, block, false).limits;
     let (staleness, linger) = (tier.staleness, tier.linger);
     let (when, at_limit) = (when_text(tier.when), at_limit_name(tier.at_limit));
     let reads_first = if tier.read_priority { " read-priority=on" } else { "" };
@@ -90,25 +82,20 @@ pub(super) fn online(wish: &Wish, settings: &Settings) -> String {
                 "destage block policy {policy} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} \
                  linger={linger}{reads_first}",
                 commit_word(tier),
-                Bytes(limits.dirty_bytes_max)
+                tier.dirty
             )
         }
-        Front::Data { ram, row } => {
-            let dirty = dirty_bytes_of_rows(tier, block, row);
+        Front::Data { .. } => {
+            let limits = wish.live_policy(settings).limits;
             format!(
                 "destage policy {} when={when} commit={} staleness={staleness} at-limit={at_limit} dirty-limit={} cache-size={} \
                  batch={} linger={linger}{reads_first}",
                 policy_name(wish, tier.policy),
                 tier.commit,
-                Bytes(dirty),
-                Bytes(ram - dirty),
+                Bytes(limits.dirty_bytes_max),
+                Bytes(limits.cache_bytes_max),
                 tier.batch_groups
             )
         }
     }
-}
-
-/// The memory of buffered rows, which take one block each in the simulation.
-fn dirty_bytes_of_rows(tier: &Tier, block: u64, row: u64) -> u64 {
-    (tier.dirty.get() / block).saturating_mul(row).max(64 << 10)
 }

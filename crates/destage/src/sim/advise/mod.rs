@@ -278,6 +278,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     if ranked_runs < asked {
         tracing::warn!("interrupted: only {ranked_runs} of {asked} candidates are ranked");
     }
+    let live = wish.live_policy(&tuned.best.report.settings);
     let advice = Advice {
         version: env!("CARGO_PKG_VERSION"),
         trace: args.trace.trace.display().to_string(),
@@ -293,7 +294,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
         front: if args.front == FrontName::Data { "data" } else { "block" },
         flash: args.flash.filter(|_| args.front == FrontName::Block),
         ram: args.ram,
-        in_force: settings_in_force(&tuned.best.report.settings)
+        in_force: settings_in_force(&tuned.best.report.settings, Some(&live))
             .into_iter()
             .map(|(tier, policy)| format!("{tier}: {policy}"))
             .collect(),

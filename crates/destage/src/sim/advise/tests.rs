@@ -2,7 +2,10 @@ use super::*;
 use crate::block::BlockCommand;
 use crate::cli::{Cli, Subcommand};
 use clap::Parser;
-use destage_core::Span;
+use destage_block::block::BLOCK;
+use destage_block::cache::{Geometry, Sizing};
+use destage_core::{Policy, Span};
+use destage_engine::{defaults, fit_volume};
 use destage_sim::replay::RecordedRun;
 
 /// The settings that the block server makes of a command line.
@@ -36,21 +39,15 @@ fn the_command_line_says_what_was_simulated() {
             assert_eq!((volume.cache_bytes, volume.log_bytes), (Some(flash), Some(wish.log())));
             assert!(volume.commit_on_flush, "as unless told: {command}");
             let tier = &settings.flash;
-            let blocks = tier.size.get() / settings.block.get();
-            let simulated = tier.core_policy(blocks, settings.block.get(), false);
+            let simulated = core_policy(&settings);
             let policy = &volume.policy;
             assert_eq!(policy.acknowledge, simulated.acknowledge, "{command}");
             assert_eq!((policy.order, policy.when), (simulated.order, simulated.when));
             assert_eq!((policy.commit, policy.staleness), (simulated.commit, simulated.staleness));
             assert_eq!(policy.at_limit, simulated.at_limit, "{command}");
             assert_eq!(policy.read_priority, simulated.read_priority, "{command}");
-            let (ours, theirs) = (&policy.limits, &simulated.limits);
-            assert_eq!(ours.dirty_bytes_max, theirs.dirty_bytes_max, "{command}");
-            assert!(tier.counts_writes, "as a volume does");
-            assert_eq!(ours.journal_bytes_max, theirs.journal_bytes_max, "{command}");
-            assert_eq!(ours.batch_bytes_max, theirs.batch_bytes_max, "{command}");
-            assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{command}");
-            assert_eq!(ours.linger, theirs.linger, "{command}");
+            assert!(tier.counts_writes && tier.dirty_apart, "as a volume does");
+            same_limits(&command, &simulated, &served(volume));
             // What changes a running server makes the same policy of the one that it has.
             let online = online(&wish, &settings);
             let words = shlex::split(&online).expect("it is a command line");
@@ -82,33 +79,85 @@ fn run_settings(command: &str) -> Settings {
     args.settings().unwrap_or_else(|error| panic!("{command}: {error}"))
 }
 
-/// A run and an advice with so much flash have what a server has that is started so.
+/// The policy that the core of a simulated volume has.
+fn core_policy(settings: &Settings) -> Policy {
+    let (tier, block) = (&settings.flash, settings.block.get());
+    tier.core_policy(tier.size.get() / block, block, false)
+}
+
+/// The policy that the core of a served volume has: its limits are those that the cache can keep.
+fn served(volume: &destage_block::settings::VolumeSettings) -> Policy {
+    let sizing = Sizing {
+        total_bytes: volume.cache_bytes.expect("it is told"),
+        log_bytes: volume.log_bytes,
+        segment_bytes: None,
+    };
+    let geometry = Geometry::plan(&sizing).unwrap_or_else(|error| panic!("{error}"));
+    let mut policy = volume.policy.clone();
+    fit_volume(&mut policy, geometry.slots, BLOCK as u64, geometry.log_bytes());
+    policy
+}
+
+/// What both limit is the same, but for superblocks and the like, for which a cache has less than a hundredth.
+fn same_limits(who: &str, simulated: &Policy, served: &Policy) {
+    let (ours, theirs) = (&simulated.limits, &served.limits);
+    for (what, ours, theirs) in [
+        ("clean", ours.cache_bytes_max, theirs.cache_bytes_max),
+        ("dirty", ours.dirty_bytes_max, theirs.dirty_bytes_max),
+        ("dirty, low", ours.dirty_bytes_low, theirs.dirty_bytes_low),
+        ("log", ours.journal_bytes_max, theirs.journal_bytes_max),
+        ("batch", ours.batch_bytes_max, theirs.batch_bytes_max),
+    ] {
+        assert!(ours.abs_diff(theirs) <= theirs / 100, "{who}: {what} {ours}, served {theirs}");
+    }
+    assert_eq!(ours.batch_groups_max, theirs.batch_groups_max, "{who}");
+    assert_eq!(ours.linger, theirs.linger, "{who}");
+}
+
+/// A run, an advice and a replay with so much flash have what a server has that is started so.
 fn same_defaults(live: &destage_block::settings::VolumeSettings, size: &str, flash: u64) {
     let run =
         run_settings(&format!("destage sim run --trace t --flash {size} --devices /dev/null"));
     let front = Front::Block { flash, ram: 0 };
-    let rpo = destage_engine::defaults::STALENESS;
+    let rpo = defaults::STALENESS;
     let wish = Wish { rpo, rpo_crash: None, p99_read: None, p99_write: None, front };
-    let named = destage_engine::defaults::volume::POLICY;
+    let named = defaults::volume::POLICY;
     let advised = wish.candidates(&Settings::default());
     let advised = advised.into_iter().find(|settings| settings.flash.policy == named);
+    let served = served(live);
     for (who, settings) in [("run", run), ("advise", advised.expect("a candidate"))] {
         let (who, tier) = (format!("{who} with {size}"), &settings.flash);
-        let (blocks, block) = (tier.size.get() / settings.block.get(), settings.block.get());
-        let mut simulated = tier.core_policy(blocks, block, false);
-        assert_eq!(
-            tier.size.get(),
-            flash - destage_engine::defaults::volume::log_bytes(flash),
-            "{who}"
-        );
+        assert_eq!(tier.size.get(), flash - defaults::volume::log_bytes(flash), "{who}");
         assert_eq!(tier.replacement.choice(), Some(destage_core::replace::Choice::default()));
-        // The device bounds what is clean there, the size of the tier here; nothing is rejected here, and nobody waits for
-        // room in a list.
-        simulated.limits.cache_bytes_max = live.policy.limits.cache_bytes_max;
-        simulated.limits.waiting_max = live.policy.limits.waiting_max;
-        assert_eq!(simulated, live.policy, "{who}");
-        assert!(live.commit_on_flush && live.dirty_limit.is_none() && live.log_bytes.is_none());
+        let simulated = core_policy(&settings);
+        same_limits(&who, &simulated, &served);
+        // Nothing is rejected here, and nobody waits for room in a list.
+        let mut alike = Policy { limits: served.limits.clone(), ..simulated };
+        alike.on_reject = served.on_reject;
+        assert_eq!(alike, served, "{who}");
     }
+    assert!(live.commit_on_flush && live.dirty_limit.is_none() && live.log_bytes.is_none());
+    // A recording has the policy of its server. What asks for the defaults changes nothing of it.
+    let words = format!(
+        "destage sim replay t --policy {} --when {} --staleness {} --at-limit {} --dirty-limit {} --linger {}",
+        named.name(),
+        when_text(defaults::WHEN),
+        Interval(defaults::STALENESS),
+        destage_runtime::policy::at_limit_name(defaults::AT_LIMIT),
+        Bytes(served.limits.dirty_bytes_max),
+        Interval(defaults::volume::LINGER),
+    );
+    assert_eq!(replayed(&words, &served), served, "{words}");
+}
+
+/// The policy that a replay makes of the recorded one of a volume.
+fn replayed(command: &str, recorded: &Policy) -> Policy {
+    let words = shlex::split(command).expect("it is a command line");
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{command}: {error}"));
+    let Subcommand::Sim { command: crate::sim::SimCommand::Replay(args) } = cli.command else {
+        panic!("it is a replay: {command}");
+    };
+    args.change(recorded, true).unwrap_or_else(|error| panic!("{command}: {error}"))
 }
 
 #[test]
@@ -122,13 +171,13 @@ fn servers_runs_and_advice_have_the_same_defaults() {
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
     let Subcommand::Serve(args) = cli.command else { panic!("it is the server of rows") };
     let live = args.into_settings().unwrap_or_else(|error| panic!("{error}")).policy;
-    assert_eq!(live, destage_engine::defaults::rows::policy());
+    assert_eq!(live, defaults::rows::policy());
     let front = Front::Data { ram: 2 << 30, row: 4_096 };
-    let rpo = destage_engine::defaults::STALENESS;
+    let rpo = defaults::STALENESS;
     let wish = Wish { rpo, rpo_crash: None, p99_read: None, p99_write: None, front };
     let settings = wish.candidates(&Settings::default()).swap_remove(1);
     let tier = &settings.flash;
-    let simulated = tier.core_policy(tier.size.get() / 4_096, 4_096, false);
+    let simulated = core_policy(&settings);
     assert_eq!(
         (live.when, live.commit, live.staleness, live.at_limit),
         (simulated.when, simulated.commit, simulated.staleness, simulated.at_limit)
@@ -137,6 +186,15 @@ fn servers_runs_and_advice_have_the_same_defaults() {
     assert_eq!(live.limits.batch_groups_max, simulated.limits.batch_groups_max);
     assert_eq!(live.limits.cache_bytes_max, simulated.limits.cache_bytes_max);
     assert_eq!(live.limits.dirty_bytes_max, simulated.limits.dirty_bytes_max);
+    // What the report has in force, and the words for it, are those of the server, not numbers of simulated rows.
+    let reported = wish.live_policy(&settings);
+    assert_eq!(reported.limits.journal_bytes_max, live.limits.journal_bytes_max);
+    assert_eq!(reported.limits.batch_bytes_max, live.limits.batch_bytes_max);
+    let odd = Wish { front: Front::Data { ram: 2 << 30, row: 333 }, ..wish };
+    let settings = odd.candidates(&Settings::default()).swap_remove(1);
+    for words in [command(&odd, &settings), online(&odd, &settings)] {
+        assert!(words.contains("cache-size") && words.matches("1G").count() == 2, "{words}");
+    }
 }
 
 #[test]
@@ -158,8 +216,7 @@ fn the_command_line_for_rows_says_what_was_simulated() {
             let Subcommand::Serve(args) = cli.command else { panic!("{command}") };
             let live = args.into_settings().unwrap_or_else(|error| panic!("{error}")).policy;
             let tier = &settings.flash;
-            let blocks = tier.size.get() / settings.block.get();
-            let simulated = tier.core_policy(blocks, settings.block.get(), false);
+            let simulated = core_policy(&settings);
             assert_eq!(live.acknowledge, simulated.acknowledge, "{command}");
             assert_eq!((live.commit, live.staleness), (simulated.commit, simulated.staleness));
             assert_eq!(live.commit, rpo_crash.unwrap_or_default(), "{command}");
@@ -232,7 +289,7 @@ fn what_stays_names_the_bound_that_does_not() {
     let kept = kept.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
     let run = |secs| RecordedRun {
         load: None,
-        policy: destage_core::Policy { staleness: Span::from_secs(secs), ..Default::default() },
+        policy: Policy { staleness: Span::from_secs(secs), ..Default::default() },
         tally: Default::default(),
         reads: None,
         writes: None,

@@ -237,6 +237,9 @@ impl MachineArgs {
         if let Some(architecture) = self.architecture {
             settings.architecture = architecture;
         }
+        if settings.architecture == Architecture::Unified {
+            settings.flash = settings.flash.unified();
+        }
         if let Some(threads) = self.threads {
             settings.arrivals = Arrivals::Closed { threads, think: Interval::default() };
         }

@@ -3,6 +3,7 @@
 use super::Row;
 use crate::error::CliError;
 use crate::sim::report::csv_line;
+use destage_core::Policy;
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
 use destage_runtime::policy::{in_force, summary, volume_summary};
@@ -16,16 +17,22 @@ use std::fmt::Write;
 /// More crashes are only summed up in the table.
 const CRASHES_SHOWN_MAX: usize = 20;
 
-/// The settings that decide, tier by tier, with labels.
-pub(in crate::sim) fn settings_in_force(settings: &Settings) -> Vec<(&'static str, String)> {
+/// The settings that decide, tier by tier, with labels. What flash stands for may have a policy in other units, as memory for rows
+/// has.
+pub(in crate::sim) fn settings_in_force(
+    settings: &Settings,
+    of_flash: Option<&Policy>,
+) -> Vec<(&'static str, String)> {
     let tiers = [("RAM", &settings.ram, true), ("flash", &settings.flash, false)];
     let tiers = tiers.into_iter().filter(|(_, tier, _)| tier.size.get() > 0);
     let told = |(name, tier, is_ram): (&'static str, &destage_sim::machine::Tier, bool)| {
         let block = settings.block.get();
-        let policy = tier.core_policy(tier.size.get() / block, block, is_ram);
+        let own = tier.core_policy(tier.size.get() / block, block, is_ram);
+        let policy = of_flash.filter(|_| !is_ram).unwrap_or(&own);
+        let name = if tier.rows && of_flash.is_some() { "rows" } else { name };
         // As a volume shows it, or as a server of rows does.
-        let line = if tier.rows { summary(&policy) } else { volume_summary(&policy) };
-        (name, format!("{}; {}", in_force(&line, &policy), applied(tier.replacement)))
+        let line = if tier.rows { summary(policy) } else { volume_summary(policy) };
+        (name, format!("{}; {}", in_force(&line, policy), applied(tier.replacement)))
     };
     tiers.map(told).collect()
 }
@@ -52,7 +59,7 @@ pub(super) fn table(row: &Row<'_>) -> String {
             format!("closed loop, {threads} threads, think time {think}")
         }
     };
-    let mut rows = settings_in_force(settings);
+    let mut rows = settings_in_force(settings, None);
     rows.extend([
         ("trace", format!("{} ({})", row.trace, row.format)),
         ("arrivals", arrivals),

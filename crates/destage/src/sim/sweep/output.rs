@@ -87,7 +87,7 @@ fn cells(varied: &[String], done: &[Done]) -> (Vec<String>, Vec<Vec<String>>) {
 /// What is in force in runs with devices.
 pub(super) fn head(runs: &Runs, varied: &[String]) -> String {
     let Some(settings) = runs.settings() else { return String::new() };
-    let tiers = settings_in_force(settings).into_iter();
+    let tiers = settings_in_force(settings, None).into_iter();
     let mut head: String = tiers.map(|(tier, policy)| format!("{tier}: {policy}\n")).collect();
     if !varied.is_empty() {
         head.push_str(&format!("in the first run; varied: {}\n", varied.join(", ")));
