@@ -190,7 +190,7 @@ fn a_policy_that_a_small_log_holds_up_is_advised_with_a_larger_one() {
         Request { time: Time(n * 50_000), op: Op::Write, extent, host: 0, thread: 0 }
     };
     let requests: Vec<Request> = (0..7_000).map(request).collect();
-    let front = Front::Block { flash: 2 * FLASH_MIN, ram: 0 };
+    let front = Front::Block { flash: 3 * FLASH_MIN, ram: 0 };
     let wish = Wish { front, ..wish(Span::from_secs(30), Some(Span::from_millis(100))) };
     let mut base = base(&requests);
     base.devices.filer.write = Interval(Span::from_micros(500));
