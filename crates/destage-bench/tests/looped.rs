@@ -4,8 +4,8 @@ mod report;
 
 #[test]
 #[ignore = "takes a built destage, PostgreSQL, root, FUSE and loop devices: cargo xtask test --only bench"]
-fn every_load_goes_once_round() {
-    let report = report::of(report::bench().args(["loop", "--quick"]));
+fn every_load_goes_round_twice() {
+    let report = report::of(report::bench().args(["loop", "--quick", "--pairs", "2"]));
     let rows = |table: usize| -> Vec<Vec<String>> {
         serde_json::from_value(report["tables"][table]["rows"].clone()).expect("rows")
     };
@@ -18,6 +18,9 @@ fn every_load_goes_once_round() {
         }
         let behind = predictions.iter().filter(|row| row[0] == load && row[1].contains("behind"));
         assert_eq!(behind.count(), 1, "{load}: {report:#}");
-        assert!(settings[at][1].contains("--cache-size "), "{load}: {report:#}");
+        assert!(settings.iter().any(|row| row[0] == load && row[2].contains("--cache-size ")), "{load}: {report:#}");
+        let hit = predictions.iter().filter(|row| row[0] == load && row[1].contains("that hit"));
+        assert_eq!(hit.count(), 1, "{load}: {report:#}");
     }
+    assert!(gains[3][0].starts_with("rows, ") && gains.len() == 4, "{report:#}");
 }

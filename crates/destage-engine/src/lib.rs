@@ -34,8 +34,8 @@ pub use drive::{Drive, recover};
 pub use front_end::{FrontEnd, Park, carry_out};
 pub use group::{Append, Recovered, write};
 pub use policy::{
-    VOLUME_SLOTS_MAX, VOLUME_SLOTS_MIN, WritePolicy, commit_on_flush, fit_running_volume, fit_volume, journal_limit,
-    reserved_slots, set_dirty_limit,
+    VOLUME_SLOTS_MAX, VOLUME_SLOTS_MIN, WritePolicy, commit_on_flush, fit_running_volume,
+    fit_volume, journal_limit, reserved_slots, set_dirty_limit,
 };
 pub use watermarks::{Mark, Watermarks};
 pub use writers::Writers;

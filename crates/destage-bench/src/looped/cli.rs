@@ -24,6 +24,9 @@ pub(crate) struct LoopArgs {
     /// Operations that come at once [default: 800, with --quick 32]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(16..=100_000))]
     pub(crate) burst: Option<u64>,
+    /// How often each load goes round, each time with the next seed [1 to 20]
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=20))]
+    pub(crate) pairs: u8,
     /// Seed of the choices and of the modelled disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

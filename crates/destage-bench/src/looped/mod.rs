@@ -85,6 +85,7 @@ impl Front {
 }
 
 /// How much to measure, and with what.
+#[derive(Clone)]
 struct Bench {
     bin: PathBuf,
     dir: PathBuf,
@@ -99,13 +100,19 @@ struct Bench {
     burst: u64,
 }
 
+impl Bench {
+    fn with(&self, seed: u64) -> Self {
+        Self { seed, ..self.clone() }
+    }
+}
+
 /// One run of a load.
 struct Measured {
     operations: u64,
     mean_ms: f64,
     p99_ms: f64,
-    /// Of the blocks read those in the cache, and all.
-    hits: Option<(u64, u64)>,
+    /// Of the blocks read, or the rows used, those in the cache, and all.
+    hits: (u64, u64),
     recording: PathBuf,
     /// The load begins so long after the recording.
     warmup: Duration,
@@ -113,13 +120,22 @@ struct Measured {
     _folder: TempDir,
 }
 
-/// A load before and after.
+/// A load before and after, once or several times.
 struct Closed {
     case: &'static Case,
+    /// Each with a seed of its own; at least one.
+    rounds: Vec<Round>,
+}
+
+/// Once round.
+struct Round {
+    seed: u64,
     default: Measured,
+    /// The defaults, but for the loss that the question allows.
+    allowed: Option<Measured>,
     advised: Measured,
     advice: Advice,
-    /// Of the second run, as it was recorded.
+    /// Of the advised run, as it was recorded.
     after: Advice,
 }
 
@@ -141,8 +157,10 @@ pub(crate) fn run(arguments: &LoopArgs) -> Result<()> {
         if !arguments.cases.is_empty() && !arguments.cases.iter().any(|it| it == case.name) {
             continue;
         }
-        match close(&bench, case) {
-            Ok(loop_) => closed.push(loop_),
+        let seeds = (bench.seed..).take(arguments.pairs.into());
+        let rounds: Result<Vec<Round>> = seeds.map(|seed| close(&bench.with(seed), case)).collect();
+        match rounds {
+            Ok(rounds) => closed.push(Closed { case, rounds }),
             Err(error) => {
                 eprintln!("error: {}: {error}", case.name);
                 report.failures.push(format!("{}: {error}", case.name));
@@ -154,7 +172,7 @@ pub(crate) fn run(arguments: &LoopArgs) -> Result<()> {
 }
 
 /// Once round: recorded, advised on, applied, measured again.
-fn close(bench: &Bench, case: &'static Case) -> Result<Closed> {
+fn close(bench: &Bench, case: &Case) -> Result<Round> {
     let measure = |words: &[String]| {
         let words = [words, &bench.extra].concat();
         match case.front {
@@ -162,14 +180,18 @@ fn close(bench: &Bench, case: &'static Case) -> Result<Closed> {
             Front::Rows => rows::measure(bench, &words),
         }
     };
-    eprintln!("{}: with the defaults", case.name);
+    eprintln!("{}, seed {}: with the defaults", case.name, bench.seed);
     let default = measure(&case.front.default_words())?;
     let advice = Advice::on(bench, &default, case.front.asked())?;
     eprintln!("{}: {}", case.name, advice.command);
     let advised = measure(&advice.settings()?)?;
+    let allowed = match case.front {
+        Front::Volume { .. } => None,
+        Front::Rows => Some(measure(&["--commit".to_owned(), RPO_CRASH.to_owned()])?),
+    };
     // What it recorded is counted in the same way.
     let after = Advice::on(bench, &advised, case.front.asked())?;
-    Ok(Closed { case, default, advised, advice, after })
+    Ok(Round { seed: bench.seed, default, allowed, advised, advice, after })
 }
 
 fn new_report(bench: &Bench, arguments: &LoopArgs, dir: &Path) -> Result<Report> {
@@ -209,7 +231,7 @@ fn new_report(bench: &Bench, arguments: &LoopArgs, dir: &Path) -> Result<Report>
         command: place::command_line(),
         seed: arguments.seed,
         seconds: bench.time.as_secs_f64(),
-        pairs: 1,
+        pairs: arguments.pairs.into(),
         machine,
         settings: settings.to_vec(),
         ..Report::default()

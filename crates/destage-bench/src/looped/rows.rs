@@ -42,8 +42,10 @@ pub(super) fn measure(bench: &Bench, words: &[String]) -> Result<Measured> {
     let clients = clients.into_iter().map(|worker| pace.client(worker)).collect();
     let (operations, mean_ms, p99_ms) =
         work("rows", clients, |_| pace.wait(bench.time * PATIENCE))?;
+    let status = server.status()?;
     drop(server);
-    let (hits, warmup) = (None, Duration::ZERO);
+    let hits = (status.cache_hits, status.cache_hits + status.cache_misses);
+    let warmup = Duration::ZERO;
     Ok(Measured { operations, mean_ms, p99_ms, hits, recording, warmup, _folder: folder })
 }
 

@@ -68,7 +68,7 @@ pub(super) fn measure(bench: &Bench, load: &'static str, words: &[String]) -> Re
     drop((mount, server));
     let hits = after.hit_blocks_total - before.hit_blocks_total;
     let misses = after.miss_blocks_total - before.miss_blocks_total;
-    let hits = Some((hits, hits + misses));
+    let hits = (hits, hits + misses);
     Ok(Measured { operations, mean_ms, p99_ms, hits, recording, warmup, _folder: folder })
 }
 

@@ -195,6 +195,9 @@ pub(crate) struct Status {
     pub(crate) destaged: u64,
     pub(crate) dirty_bytes: u64,
     pub(crate) cached_units: u64,
+    /// Uses of units that were present, and of those that were not.
+    pub(crate) cache_hits: u64,
+    pub(crate) cache_misses: u64,
 }
 
 /// Asks the admin port.
@@ -217,6 +220,8 @@ pub(crate) fn status(admin: SocketAddr) -> Result<Status> {
         destaged: count("/destage/groups_total")?,
         dirty_bytes: count("/writes/dirty_bytes")?,
         cached_units: count("/cache/units")?,
+        cache_hits: count("/cache/hits_total")?,
+        cache_misses: count("/cache/misses_total")?,
     })
 }
 

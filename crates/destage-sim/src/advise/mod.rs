@@ -21,6 +21,7 @@ use destage_engine::defaults;
 use destage_runtime::human::{count, seconds};
 use destage_runtime::units::{Bytes, Interval};
 use rayon::prelude::*;
+use std::cmp::Reverse;
 use std::convert::Infallible;
 
 /// Which front end is asked about, and what it has.
@@ -104,6 +105,7 @@ impl Wish {
             When::Adaptive,
             When::Interval { age: half, check },
             When::Periodic { every: half },
+            When::OnPressure,
         ];
         let policies = match self.front {
             Front::Block { .. } => &[
@@ -275,10 +277,17 @@ impl Judged {
     }
 
     /// What promises less than what is in force last; fewest misses first; then the shortest requests, alike within some percent;
-    /// then the fewest writes at the origin.
-    fn rank(&self) -> (bool, usize, i64, u64) {
+    /// then, of those that buffer writes, what promises more; then the fewest writes at the origin.
+    fn rank(&self) -> (bool, usize, i64, Reverse<u8>, u64) {
         let magnitude = (self.mean().max(1e-12).ln() * 25.0).floor() as i64;
-        (self.is_weaker, self.misses.len(), magnitude, self.report.origin.write_requests)
+        let promise = if self.is_buffered() { promise_of(self.policy()) } else { 0 };
+        let writes = self.report.origin.write_requests;
+        (self.is_weaker, self.misses.len(), magnitude, Reverse(promise), writes)
+    }
+
+    /// Whether writes are acknowledged before the origin has them.
+    fn is_buffered(&self) -> bool {
+        !matches!(self.policy(), WritePolicy::WriteThrough | WritePolicy::WriteAround)
     }
 }
 

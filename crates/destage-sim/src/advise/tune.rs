@@ -134,13 +134,13 @@ impl Wish {
             }
             Tuned { best, base: (*base).clone(), choices, is_kept: false }
         });
-        // Write-through has nothing to tune.
+        // Log, dirty limit and batches do nothing for write-through.
         let as_it_is =
             Tuned { best: best.clone(), base: best.clone(), choices: Vec::new(), is_kept: false };
-        let through = (!is_buffered(best)).then(|| as_it_is.clone());
+        let through = (!best.is_buffered()).then(|| as_it_is.clone());
         let tuned = roomy.chain(through).min_by_key(|tuned| tuned.best.rank());
         let tuned = tuned.unwrap_or(as_it_is);
-        if !is_buffered(&tuned.best) {
+        if !tuned.best.is_buffered() {
             return Ok(tuned);
         }
         self.tune_rest(requests, recorded, tuned, meter)
@@ -347,16 +347,11 @@ fn firsts<'a>(best: &'a Judged, ranking: &'a [Judged]) -> Vec<&'a Judged> {
         let is_first = firsts.iter().all(|first| first.policy() != judged.policy());
         let is_at_once = judged.report.settings.flash.when == When::Async;
         let is_new = is_first || is_at_once && !firsts.iter().any(is_known);
-        if is_new && is_buffered(judged) && judged.is_weaker <= best.is_weaker {
+        if is_new && judged.is_buffered() && judged.is_weaker <= best.is_weaker {
             firsts.push(judged);
         }
     }
     firsts
-}
-
-/// Whether writes are acknowledged before the origin has them. Log, dirty limit and batches do nothing otherwise.
-fn is_buffered(judged: &Judged) -> bool {
-    !matches!(judged.policy(), WritePolicy::WriteThrough | WritePolicy::WriteAround)
 }
 
 /// Of each thing the best that is better than the base. All that was tried is added to the choices.

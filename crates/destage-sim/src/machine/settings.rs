@@ -489,7 +489,10 @@ impl Settings {
             return error(format!("{} is more than 4294967295 blocks", tier.size));
         }
         if tier.volume_cache.get() > 0 && tier.volume_cache.get() < tier.size.get() {
-            return error(format!("a volume-cache of {} has no room for {}", tier.volume_cache, tier.size));
+            return error(format!(
+                "a volume-cache of {} has no room for {}",
+                tier.volume_cache, tier.size
+            ));
         }
         if tier.replacement.choice().is_none() {
             return error(

@@ -250,6 +250,7 @@ impl Run<'_> {
         let unanswered = answers.saturating_sub(ended);
         let Self { core: Tallied { tally, .. }, reads, writes, times_of, .. } = self;
         let [read_times, write_times] = times_of.map(|times| times.latency());
+        let (reads, writes) = (reads.with(&read_times), writes.with(&write_times));
         Outcome { tally, reads, writes, read_times, write_times, unanswered }
     }
 

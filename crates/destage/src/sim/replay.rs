@@ -3,9 +3,9 @@
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use crate::values::{bytes, interval, staleness};
-use destage_core::{Core, Effect, Input, Order, Policy, Span, Time};
+use destage_core::{Core, Effect, Input, Order, Policy, Span, Time, UnitId};
 use destage_engine::{WritePolicy, commit_on_flush, fit_running_volume};
-use destage_record::{End, ListError, Part, list};
+use destage_record::{Asked, End, ListError, Part, list};
 use destage_runtime::exit;
 use destage_runtime::human;
 use destage_runtime::policy::{
@@ -14,8 +14,10 @@ use destage_runtime::policy::{
 use destage_runtime::progress::Progress;
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::blocks::BLOCK_BYTES;
+use destage_sim::machine;
 use destage_sim::replay::{
-    Load, Observer, Outcome, ReplayError, Summary, Tally, replay, what_if_with,
+    Latency, Load, Observer, Outcome, RecordedRun, ReplayError, Summary, Tally, Watched, replay,
+    what_if_with,
 };
 use serde::Serialize;
 use std::fmt::Write;
@@ -105,16 +107,33 @@ struct Report {
     /// Whether the core gave the recorded effects; a difference ends the command instead.
     same_effects: bool,
     policy: Option<String>,
-    recorded: Option<Tally>,
+    recorded: Option<Recorded>,
     modelled: Option<Outcome>,
     what_if: Option<WhatIf>,
     assumptions: Vec<&'static str>,
+}
+
+/// What the recorded run itself came to.
+#[derive(Debug, Serialize)]
+struct Recorded {
+    #[serde(flatten)]
+    tally: Tally,
+    /// Requests that read, and those that wrote; nothing where the recording does not tell how long they took.
+    reads: Option<Latency>,
+    writes: Option<Latency>,
 }
 
 #[derive(Debug, Serialize)]
 struct WhatIf {
     policy: String,
     outcome: Outcome,
+}
+
+impl From<RecordedRun> for Recorded {
+    fn from(run: RecordedRun) -> Self {
+        let times = |latency: &Option<machine::Latency>| latency.as_ref().map(Latency::from);
+        Self { reads: times(&run.reads), writes: times(&run.writes), tally: run.tally }
+    }
 }
 
 /// Replays a recording.
@@ -124,15 +143,15 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         ListError::Missing(_) => CliError::usage(error),
     })?;
     let lengths = paths.iter().map(|path| fs::metadata(path).map_or(0, |found| found.len()));
-    let mut watched = Watched {
-        newest: Default::default(),
+    let mut reading = Reading {
+        newest: Watched::new(Span::ZERO),
         last: None,
         bar: Progress::new("replaying the recording (bytes)", lengths.sum()),
         before: 0,
     };
     let mut parts = Vec::new();
     for path in &paths {
-        match watched.part(path)? {
+        match reading.part(path)? {
             Some(part) => parts.push(part),
             None => {
                 let path = path.display();
@@ -140,7 +159,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
             }
         }
     }
-    let Watched { newest: (load, recorded), bar, .. } = watched;
+    let Reading { newest, bar, .. } = reading;
+    let (load, recorded) = newest.into_run();
     bar.finish();
     if parts.is_empty() {
         let file = args.file.display();
@@ -171,7 +191,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         report.what_if = simulated(&load, "simulating the other policy", changed)
             .zip(load.policy())
             .map(|(outcome, policy)| WhatIf { policy: policy_summary(&changed(policy)), outcome });
-        report.recorded = Some(recorded);
+        report.recorded = recorded.map(Recorded::from);
         report.assumptions = assumptions(&load);
     }
     match args.output {
@@ -254,7 +274,7 @@ static REACHED: AtomicU64 = AtomicU64::new(0);
 
 /// Notes how far the replay is, for [`refuse_what_cannot_be`] and for who waits.
 struct Reached<'w> {
-    watched: &'w mut (Load, Tally),
+    watched: &'w mut Watched,
     bar: &'w mut Progress,
     /// Bytes of the files before this one.
     before: u64,
@@ -264,6 +284,14 @@ impl Observer for Reached<'_> {
     fn reached(&mut self, byte: u64) {
         REACHED.store(byte, Ordering::Relaxed);
         self.bar.set(self.before + byte);
+    }
+
+    fn asked(&mut self, now: Time, asked: &Asked) {
+        self.watched.asked(now, asked);
+    }
+
+    fn named(&mut self, unit: UnitId, identity: u64) {
+        self.watched.named(unit, identity);
     }
 
     fn input(&mut self, now: Time, input: &Input<'_>, core: &Core) {
@@ -310,15 +338,15 @@ pub(super) fn refuse_what_cannot_be(path: &Path) -> Hooked {
 }
 
 /// The newest stretch of parts without a gap, as it was watched.
-struct Watched {
-    newest: (Load, Tally),
+struct Reading {
+    newest: Watched,
     last: Option<(u64, u32)>,
     bar: Progress,
     /// Bytes of the files that were replayed.
     before: u64,
 }
 
-impl Watched {
+impl Reading {
     /// `None` for a part that was not begun.
     fn part(&mut self, path: &Path) -> Result<Option<PartReport>, CliError> {
         let file = path.display();
@@ -334,9 +362,9 @@ impl Watched {
         let begin = &part.begin;
         let follows = self.last == Some((begin.run, begin.part.wrapping_sub(1)));
         if !follows || begin.after_gap {
-            self.newest = Default::default();
+            self.newest = Watched::new(Span::ZERO);
         }
-        self.newest.0.note_subject(&begin.subject);
+        self.newest.note_subject(&begin.subject);
         self.last = Some((begin.run, begin.part));
         let guard = refuse_what_cannot_be(path);
         let (watched, bar, before) = (&mut self.newest, &mut self.bar, self.before);
@@ -418,9 +446,9 @@ fn table(report: &Report) -> String {
 }
 
 type Count = fn(&Tally) -> u64;
-type Seconds = fn(&Outcome) -> f64;
+type Seconds = fn(&Latency) -> f64;
 
-fn compare(out: &mut String, recorded: &Tally, modelled: &Outcome, what_if: &Outcome) {
+fn compare(out: &mut String, recorded: &Recorded, modelled: &Outcome, what_if: &Outcome) {
     let count = human::count;
     let seconds = human::seconds;
     let mut line = |name: &str, cells: [String; 3]| {
@@ -428,7 +456,7 @@ fn compare(out: &mut String, recorded: &Tally, modelled: &Outcome, what_if: &Out
         let _ = writeln!(out, "{name:<36}{recorded:>14}{modelled:>14}{what_if:>14}");
     };
     line("", ["recorded", "modelled", "what if"].map(str::to_owned));
-    let tallies = [recorded, &modelled.tally, &what_if.tally];
+    let tallies = [&recorded.tally, &modelled.tally, &what_if.tally];
     let counts: [(&str, Count); 10] = [
         ("write groups", |tally| tally.writes),
         ("units written by them", |tally| tally.written_units),
@@ -451,15 +479,18 @@ fn compare(out: &mut String, recorded: &Tally, modelled: &Outcome, what_if: &Out
     let outcomes = [modelled, what_if];
     let [late, later] = outcomes.map(|outcome| count(outcome.unanswered));
     line("requests unanswered at the end", [String::new(), late, later]);
-    let times: [(&str, Seconds); 4] = [
-        ("read until answered, mean", |outcome| outcome.reads.mean),
-        ("read until answered, longest", |outcome| outcome.reads.max),
-        ("write until acknowledged, mean", |outcome| outcome.writes.mean),
-        ("write until acknowledged, longest", |outcome| outcome.writes.max),
+    let times: [(&str, Seconds); 3] = [
+        ("mean", |latency| latency.mean),
+        ("99 %", |latency| latency.p99),
+        ("longest", |latency| latency.max),
     ];
-    for (name, of) in times {
-        let [modelled, what_if] = outcomes.map(|outcome| seconds(of(outcome)));
-        line(name, [String::new(), modelled, what_if]);
+    let reads = [recorded.reads, Some(modelled.reads), Some(what_if.reads)];
+    let writes = [recorded.writes, Some(modelled.writes), Some(what_if.writes)];
+    for (what, all) in [("read until answered", reads), ("write until acknowledged", writes)] {
+        for (name, of) in times {
+            let cells = all.map(|latency| latency.map(|all| seconds(of(&all))).unwrap_or_default());
+            line(&format!("{what}, {name}"), cells);
+        }
     }
 }
 

@@ -178,5 +178,14 @@ fn a_recording_leads_to_settings_that_are_measured_again() {
         assert!(applied.replace(' ', "").contains("D=5s"), "{applied}");
         let measured = user.said(after);
         assert!(measured.contains("recorded") && measured.contains("modelled"), "{measured}");
+        // What the advice said of requests is compared with what was recorded of them.
+        let row = measured.lines().find(|line| line.starts_with("write until acknowledged, mean"));
+        let row = row.map_or(0, |line| {
+            line["write until acknowledged, mean".len()..]
+                .split("  ")
+                .filter(|cell| !cell.trim().is_empty())
+                .count()
+        });
+        assert_eq!(row, 3, "{measured}");
     }
 }
