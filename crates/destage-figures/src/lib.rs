@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 pub use expected::{Bound, Expected, Says};
 pub use sabotage::Sabotage;
-pub use table::Table;
+pub use table::{Table, Told};
 
 /// A figure or table that can be reproduced.
 #[derive(Clone, Copy, Debug)]

@@ -15,6 +15,8 @@ mod tests;
 
 use std::fmt;
 
+pub(super) use mogul::KERNEL_BUILD;
+
 /// A number of a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {

@@ -4,11 +4,14 @@
 //! hundredths of its size. Rates are of the second half of each stream. What is assumed is in `docs/SIMULATION.md`.
 
 mod load;
+mod rows;
 mod setup;
+
+pub(super) use rows::TABLES;
 
 use self::load::{FileSystem, Stream, Workload};
 use self::setup::{Policy, Sample, Setup};
-use super::{Draw, Figure, Found, Table};
+use super::{Figure, Found};
 use destage_core::Span;
 use destage_sim::generate::Ycsb;
 use destage_sim::hits::Replacements;
@@ -41,10 +44,6 @@ pub(super) const FIGURES: &[Figure] = &[
         parts: &[replacement_on_copies, by_file_system],
     },
 ];
-
-/// What stands beside some of them.
-pub(super) const TABLES: &[(&str, Draw)] =
-    &[("host-13", by_cache_rows), ("host-14", by_journal_rows)];
 
 /// Of figure 12 and 14: the cache holds three quarters of the set, 1.5 of 2 GB.
 const CACHE_PERCENT: u64 = 75;
@@ -244,48 +243,6 @@ fn by_terminals(seed: u64) -> Found {
             through.mean / back.mean,
         ),
     ]
-}
-
-/// Figure 13 as curves: the rate, what reaches the disks, and what takes room, by size of the cache.
-fn by_cache_rows(seed: u64) -> Vec<Table> {
-    let stream = Workload::FileServer.stream(seed);
-    let policies = [Policy::Through, Policy::OnDemand, Policy::Ordered, Policy::Journaled];
-    let of =
-        |policy| measure(&SIZES.map(|cache_percent| of_size(&stream, cache_percent, policy, seed)));
-    let samples = policies.map(of);
-    let header = ["cache, GB", "write-through", "write-back on demand", "ordered", "journaled"];
-    let table = |title: &'static str, of: fn(&Sample) -> f64| {
-        let mut table = Table::new("host-13", title, &header);
-        for (at, percent) in SIZES.iter().enumerate() {
-            let cells = samples.iter().map(|samples| format!("{:.3}", of(&samples[at])));
-            table.row(&format!("{}", *percent as f64 / 40.0), cells);
-        }
-        table
-    };
-    vec![
-        table("operations a second, by size of the cache", |sample| sample.rate),
-        table("blocks at the disks for each written", |sample| sample.written),
-        table("write allocations for each block written", |sample| sample.allocated),
-    ]
-}
-
-/// Figure 14 as a curve.
-fn by_journal_rows(seed: u64) -> Vec<Table> {
-    let stream = Workload::PostMark.stream(seed);
-    let journaled = JOURNALS.map(|journal_percent| Setup {
-        journal_percent,
-        ..usual(&stream, Policy::Journaled, seed)
-    });
-    let ends = [Policy::Through, Policy::OnDemand].map(|policy| usual(&stream, policy, seed));
-    let (samples, ends) = (measure(&journaled), measure(&ends));
-    let header = ["journal, MB", "journaled", "write-through", "write-back on demand"];
-    let title = "operations a second, by size of the journal";
-    let mut table = Table::new("host-14", title, &header);
-    for (sample, megabytes) in samples.iter().zip([25, 50, 100, 250, 500]) {
-        let rates = [sample.rate, ends[0].rate, ends[1].rate];
-        table.row(&megabytes.to_string(), rates.map(|rate| format!("{rate:.0}")));
-    }
-    vec![table]
 }
 
 /// The sizes of the cache in figure 13, percent of the set of 2.5 GB: 0.5 to 2.5 GB.

@@ -13,6 +13,7 @@
 
 use super::{Found, fast};
 use crate::Table;
+use crate::table::Of;
 use crate::update::{Experiment, Open};
 use destage_core::{Span, When};
 use destage_sim::event::Discipline;
@@ -200,5 +201,8 @@ pub(super) fn break_even_rows() -> Vec<Table> {
         let cells = shares.map(|writes| format!("{:.3}", Load { reads, writes }.break_even()));
         table.row(&reads.to_string(), cells);
     }
+    // The paper does not tell at which loads its extremes are: they stand at ours.
+    table.tell("lowest, by formula", ("0.4", "writes 0.1"), Of::Itself);
+    table.tell("highest, by formula", ("0.1", "writes 0.4"), Of::Itself);
     vec![table]
 }

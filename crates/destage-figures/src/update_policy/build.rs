@@ -2,6 +2,8 @@
 
 use super::{AIPU, AIPU_30, PERIOD, PU};
 use crate::Table;
+use crate::expected::KERNEL_BUILD;
+use crate::table::Of;
 use crate::update::{Build, Built};
 use destage_core::{Span, When};
 
@@ -100,33 +102,62 @@ pub(super) fn table_4_3(seed: u64) -> Vec<(&'static str, f64)> {
     ]
 }
 
-pub(super) fn table_4_3_rows(seed: u64) -> Vec<Table> {
-    let header = [
-        "",
-        "PU async",
-        "PU delayed",
-        "AIPU-1 async",
-        "AIPU-1 delayed",
-        "AIPU-30 async",
-        "AIPU-30 delayed",
+/// The configurations of a policy, and of those after it.
+const CONFIGURATIONS: [&str; 6] = [
+    "PU async",
+    "PU delayed",
+    "AIPU-1 async",
+    "AIPU-1 delayed",
+    "AIPU-30 async",
+    "AIPU-30 delayed",
+];
+
+/// A column, and what it tells of a build.
+type Column = (&'static str, fn(&Built) -> u64);
+
+/// A row for each configuration, with what the paper's tables have in it.
+fn rows(figure: &'static str, whens: &[When], columns: &[Column], seed: u64) -> Table {
+    let names = columns.iter().map(|(name, _)| *name);
+    let header: Vec<&str> = std::iter::once("configuration").chain(names).collect();
+    let mut table = Table::new(figure, "what each configuration comes to", &header);
+    let builds: Vec<Built> = whens.iter().flat_map(|&when| both(when, seed)).collect();
+    for (name, built) in CONFIGURATIONS.iter().zip(&builds) {
+        table.row(name, columns.iter().map(|(_, of)| of(built).to_string()));
+    }
+    for (column, shown) in KERNEL_BUILD.iter().filter(|(column, _)| header.contains(column)) {
+        let cells = CONFIGURATIONS.iter().zip(shown).take(builds.len());
+        for (row, number) in cells.filter(|(_, number)| !number.is_empty()) {
+            table.show((row, column), number);
+        }
+    }
+    table
+}
+
+pub(super) fn table_4_2_rows(seed: u64) -> Vec<Table> {
+    let columns: [Column; 2] = [
+        ("elapsed, s", |built| built.duration.0 / 1_000_000_000),
+        ("writes", |built| built.charged),
     ];
-    let mut table = Table::new("table-4-3", "ours, and theirs in brackets", &header);
-    let builds: Vec<_> =
-        [PU, AIPU, AIPU_30].into_iter().flat_map(|when| both(when, seed)).collect();
-    let mut row = |name, of: fn(&Built) -> u64, theirs: [&str; 6]| {
-        let pairs = builds.iter().zip(theirs);
-        table.row(name, pairs.map(|(built, theirs)| format!("{} ({theirs})", of(built))));
-    };
-    row("elapsed, s", |b| b.duration.0 / 1_000_000_000, ["3280", "3298", "3234", "3206", "-", "-"]);
-    row("writes", |b| b.charged, ["40548", "31523", "37854", "25966", "-", "-"]);
-    row("blocks scanned", |b| b.scanned, ["9531", "16749", "290214", "508448", "14593", "25847"]);
-    row("blocks written", |b| b.written.blocks, ["9531", "16749", "5375", "10023", "5266", "9519"]);
-    row(
-        "dirty blocks modified",
-        |b| b.written.on_dirty,
-        ["391K", "419K", "393K", "426K", "405K", "426K"],
-    );
-    row("waits for the disk", |b| b.waits, ["8234", "8274", "7607", "8121", "7496", "7751"]);
+    let mut table = rows("table-4-2", &[PU, AIPU], &columns, seed);
+    table.tell("async writes, PU: elapsed", ("PU async", "elapsed, s"), Of::Itself);
+    table.tell("async writes, PU: writes", ("PU async", "writes"), Of::Itself);
+    vec![table]
+}
+
+pub(super) fn table_4_3_rows(seed: u64) -> Vec<Table> {
+    let columns: [Column; 4] = [
+        ("blocks scanned", |built| built.scanned),
+        ("blocks written", |built| built.written.blocks),
+        ("dirty blocks modified", |built| built.written.on_dirty),
+        ("waits for the disk", |built| built.waits),
+    ];
+    let mut table = rows("table-4-3", &[PU, AIPU, AIPU_30], &columns, seed);
+    for (number, row) in [
+        ("async writes, PU: blocks written by the update", "PU async"),
+        ("delayed writes, PU: blocks written by the update", "PU delayed"),
+    ] {
+        table.tell(number, (row, "blocks written"), Of::Itself);
+    }
     vec![table]
 }
 
@@ -163,5 +194,18 @@ pub(super) fn figure_4_7_rows(seed: u64) -> Vec<Table> {
         };
         table.row(&size.to_string(), builds.iter().map(upto));
     }
-    vec![table]
+    // No burst is larger than the last size: there are all blocks.
+    let number = "AIPU-1, blocks in bursts of 40 or fewer";
+    table.tell(number, ("40", "AIPU-1"), Of::Over(("500", "AIPU-1")));
+    let all = ("500", "PU");
+    table.tell("PU, blocks in bursts of more than 62", ("62", "PU"), Of::RestOf(all));
+    table.tell("PU, blocks in bursts of more than 182", ("182", "PU"), Of::RestOf(all));
+    let header = ["policy", "blocks of the largest burst"];
+    let mut bursts = Table::new("figure-4-7", "the largest burst", &header);
+    for (name, built) in ["PU", "AIPU-1", "AIPU-30"].iter().zip(&builds) {
+        bursts.row(name, [largest(built).to_string()]);
+    }
+    bursts.tell("PU, largest burst", ("PU", header[1]), Of::Itself);
+    bursts.tell("AIPU-1, largest burst", ("AIPU-1", header[1]), Of::Itself);
+    vec![table, bursts]
 }

@@ -2,6 +2,7 @@
 
 use super::{AIPU, Found, PU, Times, fast};
 use crate::Table;
+use crate::table::Of;
 use crate::update::{Experiment, Measured, Yields};
 use destage_core::{Span, When};
 use destage_sim::event::Discipline;
@@ -130,14 +131,14 @@ pub(super) fn purp(seed: u64) -> Found {
 pub(super) fn purp_rows(seed: u64) -> Vec<Table> {
     let header = [
         "policy",
-        "reads/s",
+        "reads, 1/s",
         "mean read, ms",
         "deviation, ms",
         "longest read, s",
         "mean wait of writes, s",
         "longest wait, s",
         "oldest dirty, s",
-        "most dirty blocks",
+        "most dirty, blocks",
         "written, %",
     ];
     let titles = [
@@ -164,6 +165,13 @@ pub(super) fn purp_rows(seed: u64) -> Vec<Table> {
                 format!("{:.0}", told.arrived()),
             ];
             table.row(told.name, cells);
+        }
+        if is_busy {
+            let [periodic, interval] = ["PU + RP", "IPU + RP"].map(|way| (way, "written, %"));
+            table.tell("busy disk: PU + RP, writes that arrive", periodic, Of::Itself);
+            table.tell("busy disk: IPU + RP, writes that arrive", interval, Of::Itself);
+        } else {
+            table.tell("PU, longest read", ("PU", "longest read, s"), Of::Itself);
         }
         table
     };

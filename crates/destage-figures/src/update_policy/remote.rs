@@ -5,10 +5,11 @@
 //! for each block, 1 MB of PrestoServe, and no read that the server's own cache holds.
 
 use super::{
-    ASYNC_AIPU, ASYNC_PU, DELAYED_AIPU, DELAYED_PU, Found, PERIOD, TRIAL, TRIALS, Times, Way,
-    add_trials, fast, in_way, slow,
+    ASYNC_PU, DELAYED_AIPU, DELAYED_PU, DEVIATION, Found, MEAN, PERIOD, TRIAL, TRIAL_POINT, TRIALS,
+    Times, WAYS, Way, add_trials, fast, in_way, slow,
 };
 use crate::Table;
+use crate::table::Of;
 use crate::update::{Experiment, Measured, Server};
 use destage_core::Span;
 
@@ -92,28 +93,71 @@ pub(super) fn figure_4_6(seed: u64) -> Found {
     ]
 }
 
-const PRESTO: [(Presto, &str); 2] = [(Presto::Without, ""), (Presto::With, ", PrestoServe")];
-
 pub(super) fn figure_4_5_rows(seed: u64) -> Vec<Table> {
-    let title = "response time of remote random reads, each trial";
-    let mut table = Table::new("figure-4-5", title, &TRIAL);
-    for way in [ASYNC_PU, ASYNC_AIPU, DELAYED_PU, DELAYED_AIPU] {
-        for (presto, name) in PRESTO {
-            let trials = trials(seed, TRIALS, &remote(way, presto));
-            add_trials(&mut table, &format!("{}{name}", way.0), &trials);
-        }
+    let titles = ["response time of remote random reads", DEVIATION];
+    let [each, mut all] = rows("figure-4-5", titles, &WAYS, |way, presto| {
+        let trials = trials(seed, TRIALS, &remote(way, presto));
+        let times = Times::of(&trials);
+        (trials, (times.mean(), times.deviation()))
+    });
+    let [direct, _, periodic, interval] = WAYS.map(|way| way.0);
+    let number = "delayed writes: mean PU / mean AIPU";
+    all.tell(number, (periodic, MEAN), Of::Over((interval, MEAN)));
+    let number = "delayed writes: sd AIPU / sd PU";
+    all.tell(number, (interval, DEVIATION), Of::Over((periodic, DEVIATION)));
+    for (number, way) in [
+        ("async writes, PU: mean with PrestoServe / without", direct),
+        ("delayed writes, PU: mean with PrestoServe / without", periodic),
+        ("delayed writes, AIPU: mean with PrestoServe / without", interval),
+    ] {
+        all.tell(number, (&with_presto(way), MEAN), Of::Over((way, MEAN)));
     }
-    vec![table]
+    vec![each, all]
 }
 
 pub(super) fn figure_4_6_rows(seed: u64) -> Vec<Table> {
-    let title = "response time of remote sequential reads, each trial";
-    let mut table = Table::new("figure-4-6", title, &TRIAL);
-    for way in [DELAYED_PU, DELAYED_AIPU] {
-        for (presto, name) in PRESTO {
-            let trials = trials(seed, LONG_TRIALS, &in_sequence(way, presto));
-            add_trials(&mut table, &format!("{}{name}", way.0), &trials);
+    let between = "deviation between trials, ms";
+    let titles = ["response time of remote sequential reads", between];
+    let [each, mut all] = rows("figure-4-6", titles, &[DELAYED_PU, DELAYED_AIPU], |way, presto| {
+        let trials = trials(seed, LONG_TRIALS, &in_sequence(way, presto));
+        let means = means(&trials);
+        (trials, means)
+    });
+    let [periodic, interval] = [DELAYED_PU.0, DELAYED_AIPU.0];
+    all.tell("mean AIPU / mean PU", (interval, MEAN), Of::Over((periodic, MEAN)));
+    let number = "deviation between trials, AIPU / PU";
+    all.tell(number, (interval, between), Of::Over((periodic, between)));
+    let [periodic, interval] = [periodic, interval].map(with_presto);
+    let number = "with PrestoServe: mean AIPU / mean PU";
+    all.tell(number, (&interval, MEAN), Of::Over((&periodic, MEAN)));
+    let number = "with PrestoServe: deviation between trials, AIPU / PU";
+    all.tell(number, (&interval, between), Of::Over((&periodic, between)));
+    vec![each, all]
+}
+
+fn with_presto(way: &str) -> String {
+    format!("{way}, PrestoServe")
+}
+
+/// A point for each trial, and the mean and a deviation of all trials of a configuration, which are given in seconds.
+fn rows(
+    figure: &'static str,
+    [title, deviation]: [&str; 2],
+    ways: &[Way],
+    run: impl Fn(Way, Presto) -> (Vec<Measured>, (f64, f64)),
+) -> [Table; 2] {
+    let mut each = Table::new(figure, format!("{title}, each trial"), &TRIAL);
+    each.point = TRIAL_POINT;
+    let header = ["configuration", MEAN, deviation];
+    let mut all = Table::new(figure, format!("{title}, all trials"), &header);
+    for &way in ways {
+        for (presto, name) in
+            [(Presto::Without, way.0.to_owned()), (Presto::With, with_presto(way.0))]
+        {
+            let (trials, (mean, deviation)) = run(way, presto);
+            add_trials(&mut each, &name, &trials);
+            all.row(&name, [mean, deviation].map(|span| format!("{:.4}", span * 1e3)));
         }
     }
-    vec![table]
+    [each, all]
 }

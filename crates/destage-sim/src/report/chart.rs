@@ -2,6 +2,7 @@
 
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::fmt;
 
 /// Lines over two axes.
@@ -13,19 +14,23 @@ pub struct Chart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The lines.
+    /// The lines, and points that no line joins.
     pub series: Vec<Series>,
-    /// What the points of a series are joined by.
-    pub join: Join,
 }
 
-/// What the points of a series are joined by.
+/// How the points of a series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Join {
-    /// A line.
+pub enum Mark {
+    /// A line joins them.
     Line,
-    /// Nothing: they are of different things.
-    Nothing,
+    /// Circles: they are of different things, so no line joins them.
+    Circle,
+    /// Crosses, in the colour of the last line or circles before: what others have of the same thing.
+    Cross,
+    /// Triangles in that colour that point up: what others have is at least so much.
+    AtLeast,
+    /// Triangles in that colour that point down: what others have is at most so much.
+    AtMost,
 }
 
 /// An axis.
@@ -40,21 +45,25 @@ pub struct Axis {
 }
 
 /// How values lie on an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly, from zero.
     Linear,
     /// By powers of two; values of zero and below are left out.
     Logarithmic,
+    /// One beside the other, from 0: the values count these names. Only of the horizontal axis.
+    Names(Vec<String>),
 }
 
-/// A line.
+/// A line, or points.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
     /// Its points, by rising x; values that are not finite are left out.
     pub points: Vec<(f64, f64)>,
+    /// How they are drawn.
+    pub mark: Mark,
 }
 
 /// A chart that could not be drawn.
@@ -78,6 +87,16 @@ pub(super) const COLOURS: [RGBColor; 10] = [
     RGBColor(127, 127, 127),
     RGBColor(188, 189, 34),
 ];
+
+/// What labels are written in.
+const FONT: (&str, i32) = ("sans-serif", 13);
+/// Labels of an axis, about.
+const LABELS: usize = 8;
+/// How wide one of their letters is, about, and how many have room below the chart.
+const LETTER: usize = 6;
+const LETTERS: usize = 120;
+/// What the description of the axis takes below them.
+const DESCRIPTION: usize = 34;
 
 impl Chart {
     /// How wide its drawing is.
@@ -111,15 +130,12 @@ impl Chart {
         let [x, y] =
             [self.x.range(points().map(|&(x, _)| x)), self.y.range(points().map(|&(_, y)| y))];
         let two = 2.0;
-        match (self.x.scale, self.y.scale) {
-            (Scale::Linear, Scale::Linear) => self.lines(root, x, y, &series),
-            (Scale::Logarithmic, Scale::Linear) => {
-                self.lines(root, x.log_scale().base(two), y, &series)
-            }
-            (Scale::Linear, Scale::Logarithmic) => {
-                self.lines(root, x, y.log_scale().base(two), &series)
-            }
-            (Scale::Logarithmic, Scale::Logarithmic) => {
+        let is_logarithmic = |axis: &Axis| axis.scale == Scale::Logarithmic;
+        match (is_logarithmic(&self.x), is_logarithmic(&self.y)) {
+            (false, false) => self.lines(root, x, y, &series),
+            (true, false) => self.lines(root, x.log_scale().base(two), y, &series),
+            (false, true) => self.lines(root, x, y.log_scale().base(two), &series),
+            (true, true) => {
                 let (x, y) = (x.log_scale().base(two), y.log_scale().base(two));
                 self.lines(root, x, y, &series)
             }
@@ -128,7 +144,7 @@ impl Chart {
 
     fn drawable(&self, series: &Series) -> Series {
         let can_be = |axis: &Axis, value: f64| {
-            value.is_finite() && (axis.scale == Scale::Linear || value > 0.0)
+            value.is_finite() && (axis.scale != Scale::Logarithmic || value > 0.0)
         };
         let mut series = series.clone();
         series.points.retain(|&(x, y)| can_be(&self.x, x) && can_be(&self.y, y));
@@ -142,10 +158,17 @@ impl Chart {
         X::CoordDescType: ValueFormatter<f64>,
         Y::CoordDescType: ValueFormatter<f64>,
     {
+        let (names, labels) = match &self.x.scale {
+            Scale::Names(names) => (&names[..], 0),
+            _ => (&[][..], LABELS),
+        };
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let below =
+            if longest * names.len() > LETTERS { longest * LETTER + DESCRIPTION } else { 44 };
         let mut chart = ChartBuilder::on(root)
             .caption(&self.title, ("sans-serif", 18))
             .margin(12)
-            .x_label_area_size(44)
+            .x_label_area_size(below as u32)
             .y_label_area_size(76)
             .build_cartesian_2d(x, y)
             .map_err(text)?;
@@ -153,27 +176,31 @@ impl Chart {
             .configure_mesh()
             .x_desc(&self.x.label)
             .y_desc(&self.y.label)
-            .x_labels(8)
-            .y_labels(8)
+            .x_labels(labels)
+            .y_labels(LABELS)
             .x_label_formatter(&|&value| (self.x.format)(value))
             .y_label_formatter(&|&value| (self.y.format)(value))
             .light_line_style(WHITE)
-            .label_style(("sans-serif", 13))
+            .label_style(FONT)
             .draw()
             .map_err(text)?;
-        for (index, series) in series.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
-            if self.join == Join::Nothing {
-                let mark = |&point| Circle::new(point, 4, colour.stroke_width(2));
-                let drawn = chart.draw_series(series.points.iter().map(mark)).map_err(text)?;
-                let legend = move |(x, y)| Circle::new((x + 8, y), 4, colour.stroke_width(2));
-                drawn.label(&series.name).legend(legend);
-                continue;
+        let (across, down) = chart.plotting_area().get_pixel_range();
+        named(root, names, &across, down.end, longest * names.len() > LETTERS)?;
+        let mut colours = COLOURS.into_iter().cycle();
+        let mut colour = COLOURS[0];
+        for series in series {
+            if matches!(series.mark, Mark::Line | Mark::Circle) {
+                colour = colours.next().unwrap_or_default();
             }
-            let line = LineSeries::new(series.points.iter().copied(), colour.stroke_width(2));
-            let drawn = chart.draw_series(line.point_size(2)).map_err(text)?;
-            drawn.label(&series.name).legend(move |(x, y)| {
-                PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
+            let (mark, style) = (series.mark, colour.stroke_width(2));
+            let points = series.points.iter().copied();
+            let drawn = match mark {
+                Mark::Line => chart.draw_series(LineSeries::new(points, style).point_size(2)),
+                _ => chart.draw_series(points.map(|point| element(mark, point, style))),
+            };
+            drawn.map_err(text)?.label(&series.name).legend(move |(x, y)| match mark {
+                Mark::Line => PathElement::new([(x, y), (x + 16, y)], style).into_dyn(),
+                _ => element(mark, (x + 8, y), style),
             });
         }
         if series.len() < 2 {
@@ -182,7 +209,7 @@ impl Chart {
         chart
             .configure_series_labels()
             .position(self.legend(series))
-            .label_font(("sans-serif", 13))
+            .label_font(FONT)
             .background_style(WHITE.mix(0.85))
             .border_style(RGBColor(200, 200, 200))
             .draw()
@@ -206,6 +233,42 @@ impl Chart {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
+/// A point that no line joins with others.
+fn element<'a, Coord: Clone + 'static>(
+    mark: Mark,
+    at: Coord,
+    style: ShapeStyle,
+) -> DynElement<'static, SVGBackend<'a>, Coord> {
+    match mark {
+        Mark::Line | Mark::Circle => Circle::new(at, 4, style).into_dyn(),
+        Mark::Cross => Cross::new(at, 5, style).into_dyn(),
+        Mark::AtLeast => TriangleMarker::new(at, 6, style).into_dyn(),
+        Mark::AtMost => TriangleMarker::new(at, -6, style).into_dyn(),
+    }
+}
+
+/// Writes the names below their places, from top to bottom where they do not fit beside one another.
+fn named(
+    root: &Area<'_>,
+    names: &[String],
+    across: &std::ops::Range<i32>,
+    bottom: i32,
+    is_turned: bool,
+) -> Result<(), String> {
+    let style = TextStyle::from(FONT.into_font());
+    let style = if is_turned {
+        style.transform(FontTransform::Rotate90).pos(Pos::new(HPos::Left, VPos::Center))
+    } else {
+        style.pos(Pos::new(HPos::Center, VPos::Top))
+    };
+    let width = f64::from(across.end - across.start) / names.len().max(1) as f64;
+    for (at, name) in (0..).zip(names) {
+        let x = across.start + ((f64::from(at) + 0.5) * width) as i32;
+        root.draw_text(name, &style, (x, bottom + 8)).map_err(text)?;
+    }
+    Ok(())
+}
+
 fn text(error: impl fmt::Display) -> String {
     error.to_string()
 }
@@ -216,7 +279,8 @@ impl Axis {
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(value), high.max(value))
         });
-        match self.scale {
+        match &self.scale {
+            Scale::Names(names) => -0.5..names.len() as f64 - 0.5,
             Scale::Linear if high <= 0.0 && low >= 0.0 => 0.0..1.0,
             Scale::Linear => low.min(0.0)..high.max(0.0),
             Scale::Logarithmic if low == high => low / 2.0..high * 2.0,
@@ -235,20 +299,21 @@ mod tests {
             scale,
             format: |value| format!("{value:.2}"),
         };
-        let series = |name: &str| Series { name: name.into(), points: points.to_vec() };
+        let series =
+            |name: &str| Series { name: name.into(), points: points.to_vec(), mark: Mark::Line };
         Chart {
             title: "misses & <hits>".into(),
             x: axis("size", scale),
             y: axis("share", Scale::Linear),
             series: vec![series("lru"), series("arc")],
-            join: Join::Line,
         }
     }
 
     #[test]
     fn points_of_different_things_are_not_joined() {
         let joined = chart(Scale::Linear, &[(1.0, 0.5), (2.0, 0.25)]);
-        let apart = Chart { join: Join::Nothing, ..joined.clone() };
+        let mut apart = joined.clone();
+        apart.series.iter_mut().for_each(|series| series.mark = Mark::Circle);
         let lines = |chart: &Chart| {
             let svg = chart.svg().expect("it is drawn");
             assert!(svg.matches("<circle").count() >= 4, "{svg}");
@@ -266,6 +331,46 @@ mod tests {
 
     fn colour(RGBColor(red, green, blue): RGBColor) -> String {
         format!("#{red:02X}{green:02X}{blue:02X}")
+    }
+
+    #[test]
+    fn what_others_have_is_drawn_in_the_colour_of_what_it_is_beside() {
+        let mut chart = chart(Scale::Linear, &[(1.0, 0.5), (2.0, 0.25)]);
+        let beside =
+            [(Mark::Cross, "<line"), (Mark::AtLeast, "<polygon"), (Mark::AtMost, "<polygon")];
+        for (mark, shape) in beside {
+            chart.series[1].mark = mark;
+            let svg = chart.svg().expect("it is drawn");
+            let drawn = |at: usize| {
+                let colour = colour(COLOURS[at]);
+                svg.lines().filter(|line| line.contains(shape) && line.contains(&colour)).count()
+            };
+            // Two points and the legend; a cross is two lines.
+            let each = if mark == Mark::Cross { 2 } else { 1 };
+            assert_eq!((drawn(0), drawn(1)), (3 * each, 0), "{mark:?}: {svg}");
+        }
+    }
+
+    #[test]
+    fn names_stand_below_their_places_and_are_turned_where_they_are_long() {
+        let mut chart = chart(Scale::Linear, &[(0.0, 0.5), (1.0, 0.25)]);
+        for (name, turned) in [("PU", 0), (&*"a name as long as a line".repeat(4), 2)] {
+            chart.x.scale = Scale::Names(vec![name.into(), name.into()]);
+            let svg = chart.svg().expect("it is drawn");
+            assert_eq!(svg.matches(name).count(), 2, "{svg}");
+            assert_eq!(svg.matches("rotate(90,").count(), turned, "{svg}");
+            let circles: Vec<&str> = svg.lines().filter(|line| line.contains("<circle")).collect();
+            let places: Vec<f64> = circles.iter().map(|line| number(line, "cx")).collect();
+            let labels = svg.lines().zip(svg.lines().skip(1)).filter(|(_, text)| text == &name);
+            for ((label, _), place) in labels.zip(places) {
+                assert!((number(label, " x") - place).abs() <= 1.0, "{label} {place}");
+            }
+        }
+    }
+
+    fn number(line: &str, attribute: &str) -> f64 {
+        let (_, rest) = line.split_once(&format!("{attribute}=\"")).expect("it has the attribute");
+        rest.split('"').next().and_then(|text| text.parse().ok()).expect("it is a number")
     }
 
     #[test]

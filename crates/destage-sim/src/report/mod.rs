@@ -3,5 +3,5 @@
 mod chart;
 mod page;
 
-pub use chart::{Axis, Chart, ChartError, Join, Scale, Series};
+pub use chart::{Axis, Chart, ChartError, Mark, Scale, Series};
 pub use page::Page;

@@ -10,7 +10,7 @@ use destage_runtime::progress::Progress;
 use destage_runtime::units::Bytes;
 use destage_sim::curves::{Curve, Curves, Method, Sample, Sizes};
 use destage_sim::hits::Replacements;
-use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
+use destage_sim::report::{Axis, Chart, Mark, Page, Scale, Series};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -222,6 +222,7 @@ impl Found {
                 .iter()
                 .map(|point| (self.size(point.blocks) as f64, point.block_miss_ratio))
                 .collect(),
+            mark: Mark::Line,
         };
         let chart = Chart {
             title: "block accesses that miss, by size of the cache".into(),
@@ -232,7 +233,6 @@ impl Found {
             },
             y: Axis { label: "misses".into(), scale: Scale::Linear, format: percent },
             series: self.curves.iter().map(series).collect(),
-            join: Join::Line,
         };
         chart.svg().map_err(|error| CliError::new(exit::BUG, error))
     }

@@ -21,7 +21,7 @@ use destage_sim::advise::{
     Choice, Front, Judged, Losses, Sure, Tuned, Wish, promise, random_times, reason,
 };
 use destage_sim::machine::{Devices, Meter, Settings, WritePolicy};
-use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
+use destage_sim::report::{Axis, Chart, Mark, Page, Scale, Series};
 use destage_sim::trace::{Extent, Op, Request};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -517,7 +517,10 @@ impl Advice<'_> {
             let point = (ranked.behind_seconds, ranked.mean_seconds);
             match series.iter_mut().find(|series| series.name == ranked.policy) {
                 Some(series) => series.points.push(point),
-                None => series.push(Series { name: ranked.policy.into(), points: vec![point] }),
+                None => {
+                    let (name, points) = (ranked.policy.into(), vec![point]);
+                    series.push(Series { name, points, mark: Mark::Line });
+                }
             }
         }
         for series in &mut series {
@@ -530,7 +533,6 @@ impl Advice<'_> {
             x: axis("the origin is behind, at most"),
             y: axis("a request takes, mean"),
             series,
-            join: Join::Line,
         }
     }
 

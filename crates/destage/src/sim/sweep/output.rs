@@ -8,7 +8,7 @@ use crate::sim::report::quoted;
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
 use destage_runtime::units::{Bytes, Interval};
-use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
+use destage_sim::report::{Axis, Chart, Mark, Page, Scale, Series};
 use destage_sim::sweep::{cell, columns, shown};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -223,7 +223,10 @@ fn charts(metric: &Metric, varied: &[String], done: &[Done]) -> Vec<Chart> {
         let point = (kind.parse)(&done.parameter(along)).zip(done.number(metric.path));
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.extend(point),
-            None => series.push(Series { name, points: point.into_iter().collect() }),
+            None => {
+                let points = point.into_iter().collect();
+                series.push(Series { name, points, mark: Mark::Line });
+            }
         }
     }
     for series in &mut series {
@@ -237,10 +240,9 @@ fn charts(metric: &Metric, varied: &[String], done: &[Done]) -> Vec<Chart> {
             1 => format!("{}, by {along}", metric.title),
             _ => format!("{}, by {along} ({} of {parts})", metric.title, number + 1),
         },
-        x: Axis { label: along.clone(), scale, format: kind.show },
+        x: Axis { label: along.clone(), scale: scale.clone(), format: kind.show },
         y: Axis { label: metric.title.into(), scale: Scale::Linear, format: metric.show },
         series: lines.to_vec(),
-        join: Join::Line,
     };
     series.chunks(LINES_MAX).enumerate().map(chart).collect()
 }

@@ -2,8 +2,12 @@
 //! [`crate::machine`]. Sizes are those of the paper over [`SCALE`], and so are periods, so that as much is dirty in proportion;
 //! what the text leaves open is in `docs/SIMULATION.md`.
 
+mod rows;
+
+pub(super) use rows::TABLES;
+
 use super::sabotage::Sabotage;
-use super::{Draw, Figure, Found, Table};
+use super::{Figure, Found};
 use destage_core::{AtLimit, Span, When};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::generate::{Generate, Load};
@@ -56,10 +60,6 @@ pub(super) const FIGURES: &[Figure] = &[
         parts: &[sensitivity],
     },
 ];
-
-/// What stands beside some of them.
-pub(super) const TABLES: &[(&str, Draw)] =
-    &[("flash-2", working_sets_rows), ("flash-policies", policies_rows)];
 
 /// The paper's sizes over this are simulated; smaller ones in the tests, which are not compiled for speed.
 const SCALE: u64 = if cfg!(test) { 4_096 } else { 256 };
@@ -312,11 +312,15 @@ fn policies_hits(seed: u64) -> Found {
     vec![("asynchronous from both: blocks read that hit", hits)]
 }
 
+/// The policies of the grid: in the tests it has its corners and its middle only.
+fn ways() -> Vec<Way> {
+    WAYS.into_iter().filter(|way| !cfg!(test) || way.is_tested()).collect()
+}
+
 /// The grid, row by row.
 fn grid(seed: u64) -> Vec<Cell> {
     let base = of_grid(seed);
-    // In the tests the grid has its corners and its middle only.
-    let ways: Vec<Way> = WAYS.into_iter().filter(|way| !cfg!(test) || way.is_tested()).collect();
+    let ways = ways();
     let cell = |ram: Way, flash: Way| {
         let report = base
             .clone()
@@ -333,59 +337,43 @@ fn grid(seed: u64) -> Vec<Cell> {
 }
 
 fn policies(seed: u64) -> Found {
-    let cells = grid(seed);
-    let is_bad = |way: Way| matches!(way, Way::Sync | Way::None);
-    let of = |bad: bool| cells.iter().filter(move |cell| is_bad(cell.0) == bad);
-    // What an application sees: a write costs it what a read does not, by their shares.
+    let [synchronous, none, others] = by_ram(&grid(seed));
+    vec![
+        ("neither synchronous from RAM nor none: farthest from their mean", others.farthest),
+        (
+            "synchronous from RAM, best write / worst of the others",
+            synchronous.best_write / others.worst_write,
+        ),
+        ("none from RAM, best write / worst of the others", none.best_write / others.worst_write),
+    ]
+}
+
+/// What the cells of some policies of the RAM come to.
+struct OfRam {
+    /// us.
+    best_write: f64,
+    worst_write: f64,
+    /// What an application sees, from the mean of all that are neither synchronous nor none, percent.
+    farthest: f64,
+}
+
+/// Of synchronous, of none, and of all others.
+fn by_ram(cells: &[Cell]) -> [OfRam; 3] {
+    let is_bad = |cell: &Cell| matches!(cell.0, Way::Sync | Way::None);
+    // A write costs an application what a read does not, by their shares.
     let seen = |cell: &Cell| 0.7 * cell.2 + 0.3 * cell.3;
-    let good: Vec<f64> = of(false).map(seen).collect();
+    let good: Vec<f64> = cells.iter().filter(|cell| !is_bad(cell)).map(seen).collect();
     let mean = good.iter().sum::<f64>() / good.len() as f64;
-    let farthest = good.iter().map(|time| (time / mean - 1.0).abs()).fold(0.0, f64::max);
-    let good_write = of(false).map(|cell| cell.3).fold(0.0, f64::max);
-    let worst = |way: Way| {
-        of(true).filter(|cell| cell.0 == way).map(|cell| cell.3).fold(f64::INFINITY, f64::min)
-    };
-    vec![
-        ("neither synchronous from RAM nor none: farthest from their mean", farthest * 100.0),
-        ("synchronous from RAM, best write / worst of the others", worst(Way::Sync) / good_write),
-        ("none from RAM, best write / worst of the others", worst(Way::None) / good_write),
-    ]
-}
-
-/// The grid as such: rows by the policy of the RAM, columns by that of the flash.
-fn policies_rows(seed: u64) -> Vec<Table> {
-    let cells = grid(seed);
-    let names = WAYS.map(Way::name);
-    let header: Vec<&str> =
-        std::iter::once("RAM").chain(names.iter().map(String::as_str)).collect();
-    let table = |title: &'static str, of: fn(&Cell) -> f64| {
-        let mut table = Table::new("flash-policies", title, &header);
-        for way in WAYS {
-            let row = cells.iter().filter(|cell| cell.0 == way);
-            table.row(&way.name(), row.map(|cell| format!("{:.1}", of(cell))));
+    let of = |is_one: &dyn Fn(&Cell) -> bool| {
+        let cells = || cells.iter().filter(|cell| is_one(cell));
+        let farthest = cells().map(|cell| (seen(cell) / mean - 1.0).abs()).fold(0.0, f64::max);
+        OfRam {
+            best_write: cells().map(|cell| cell.3).fold(f64::INFINITY, f64::min),
+            worst_write: cells().map(|cell| cell.3).fold(0.0, f64::max),
+            farthest: farthest * 100.0,
         }
-        table
     };
-    vec![
-        table("mean read, us, by the policy of the flash", |cell| cell.2),
-        table("mean write, us, by the policy of the flash", |cell| cell.3),
-    ]
-}
-
-/// Figure 2 as a curve: reads by working set, a column for each size of the flash.
-fn working_sets_rows(seed: u64) -> Vec<Table> {
-    let flashes = [0, 32, 64, 128];
-    let header = ["set, GB", "no flash", "32 GB", "64 GB", "128 GB"];
-    let mut table = Table::new("flash-2", "mean read, us, by working set and flash", &header);
-    let sets = [5, 10, 20, 40, 60, 80, 120];
-    let pairs: Vec<(u64, u64)> =
-        sets.iter().flat_map(|&set| flashes.map(|flash| (set, flash))).collect();
-    let read = |&(set, flash): &(u64, u64)| with_flash(experiment(seed, set), flash).read_us();
-    let times: Vec<f64> = pairs.par_iter().map(read).collect();
-    for (set, row) in sets.iter().zip(times.chunks(flashes.len())) {
-        table.row(&set.to_string(), row.iter().map(|time| format!("{time:.0}")));
-    }
-    vec![table]
+    [of(&|cell| cell.0 == Way::Sync), of(&|cell| cell.0 == Way::None), of(&|cell| !is_bad(cell))]
 }
 
 fn architectures(seed: u64) -> Found {
@@ -474,19 +462,23 @@ fn with_ram(seed: u64, set: u64, ram: Bytes) -> Report {
 }
 
 fn hits_60(seed: u64) -> Found {
-    let report = with_ram(seed, 60, scaled(8));
+    let [in_ram, in_flash] = hits(&with_ram(seed, 60, scaled(8)));
+    vec![("reads that hit in 8 GB of RAM", in_ram), ("other reads that hit in flash", in_flash)]
+}
+
+/// Blocks read that hit in RAM, and of the others those that hit in flash, percent.
+fn hits(report: &Report) -> [f64; 2] {
     let (blocks, in_ram) = (report.reads.counts.blocks, report.reads.counts.ram_block_hits);
     let percent = |hits: u64, all: u64| hits as f64 / all as f64 * 100.0;
-    vec![
-        ("reads that hit in 8 GB of RAM", percent(in_ram, blocks.all)),
-        ("other reads that hit in flash", percent(blocks.hits - in_ram, blocks.all - in_ram)),
-    ]
+    [percent(in_ram, blocks.all), percent(blocks.hits - in_ram, blocks.all - in_ram)]
 }
+
+/// What buffers writes is not scaled: it holds as many of them.
+const LITTLE_RAM: Bytes = Bytes(256 << 10);
 
 fn small_ram_60(seed: u64) -> Found {
     let full = with_ram(seed, 60, scaled(8));
-    // What buffers writes is not scaled: it holds as many of them.
-    let (little, none) = (with_ram(seed, 60, Bytes(256 << 10)), with_ram(seed, 60, Bytes(0)));
+    let (little, none) = (with_ram(seed, 60, LITTLE_RAM), with_ram(seed, 60, Bytes(0)));
     vec![
         ("reads, 256 KB of RAM / 8 GB", read_us(&little) / read_us(&full)),
         ("reads, no RAM / 8 GB", read_us(&none) / read_us(&full)),
@@ -494,16 +486,19 @@ fn small_ram_60(seed: u64) -> Found {
     ]
 }
 
-fn small_ram_5(seed: u64) -> Found {
+/// The mean read of a set of 5 GB, us.
+fn read_of_5(seed: u64, flash: u64, ram: u64) -> f64 {
     // The set is so small in the tests that one run of it says little.
     let seeds = if cfg!(test) { 8 } else { 1 };
-    let read = |flash, ram| -> f64 {
-        let one = |seed| {
-            let base = with_flash(experiment(seed, 5), flash);
-            base.with(|settings| settings.ram.size = scaled(ram)).read_us()
-        };
-        (seed..seed + seeds).map(one).sum()
+    let one = |seed| {
+        let base = with_flash(experiment(seed, 5), flash);
+        base.with(|settings| settings.ram.size = scaled(ram)).read_us()
     };
+    (seed..seed + seeds).map(one).sum::<f64>() / seeds as f64
+}
+
+fn small_ram_5(seed: u64) -> Found {
+    let read = |flash, ram| read_of_5(seed, flash, ram);
     vec![
         ("reads, no RAM / 8 GB", read(64, 0) / read(64, 8)),
         ("reads without flash, no RAM / 8 GB", read(0, 0) / read(0, 8)),

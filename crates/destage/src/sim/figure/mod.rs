@@ -1,11 +1,13 @@
 //! `destage sim figure`: figures and tables of papers, ours beside theirs.
 
+mod charts;
+
 use super::report::csv_line;
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use destage_figures::{self as figures, Figure, Line, Table, TraceFigure};
 use destage_runtime::exit;
-use destage_sim::report::{Axis, Chart, Join, Page, Scale, Series};
+use destage_sim::report::{Chart, Page};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -43,7 +45,7 @@ enum Output {
     Json,
     /// Every number and every cell of what is drawn, a line each.
     Csv,
-    /// The numbers over what the paper has: one chart, so of one figure.
+    /// The charts of one figure, with what the paper has.
     Svg,
     /// A page with numbers, charts and tables.
     Html,
@@ -106,27 +108,39 @@ impl Reproduced {
             lines.push([cells, vec![ours, bound, says, line.holds.to_string()], paper].concat());
         }
         for table in &self.tables {
-            for row in &table.rows {
-                for (column, cell) in table.header.iter().zip(row).skip(1) {
-                    let place = [table.figure, table.title, &row[0], column, cell];
-                    let rest = ["", "", "", "", ""];
-                    lines.push(place.into_iter().chain(rest).map(str::to_owned).collect());
+            for (at, row) in table.rows.iter().enumerate() {
+                for (column, (name, ours)) in table.header.iter().zip(row).enumerate().skip(1) {
+                    let place = [table.figure, &table.title, &row[0], name, ours];
+                    let told = charts::told(table, at, column);
+                    let mut paper: Vec<[String; 5]> = told
+                        .map(|told| {
+                            let [low, high] = [told.low, told.high].map(cell);
+                            [String::new(), told.says.clone(), String::new(), low, high]
+                        })
+                        .collect();
+                    if paper.is_empty() {
+                        paper.push(Default::default());
+                    }
+                    for rest in paper {
+                        lines.push(place.map(str::to_owned).into_iter().chain(rest).collect());
+                    }
                 }
             }
         }
         lines.iter().map(|cells| csv_line(cells) + "\n").collect()
     }
 
-    /// Our numbers over the paper's, in the order of the list: a chart for each unit.
+    /// The tables over their own axes, and the numbers that are of none of their cells.
     fn charts(&self, figure: &str, title: &str) -> Vec<Chart> {
-        let lines: Vec<&Line> = self.numbers.iter().filter(|line| line.figure == figure).collect();
-        let mut units: Vec<&str> = Vec::new();
-        for line in &lines {
-            if !units.contains(&line.unit) {
-                units.push(line.unit);
-            }
-        }
-        units.into_iter().map(|unit| in_unit(&lines, unit, title)).collect()
+        let tables: Vec<&Table> = self.tables.iter().filter(|one| one.figure == figure).collect();
+        let told = |number: &str| {
+            let mut told = tables.iter().flat_map(|table| &table.paper);
+            told.any(|told| told.number == Some(number))
+        };
+        let numbers = (1..).zip(self.numbers.iter().filter(|line| line.figure == figure));
+        let alone: Vec<_> = numbers.filter(|(_, line)| !told(line.what)).collect();
+        let of_tables = tables.iter().flat_map(|table| charts::of_table(table));
+        of_tables.chain(charts::of_numbers(&alone, title)).collect()
     }
 
     fn svg(&self, chosen: &Chosen) -> Result<String, CliError> {
@@ -147,6 +161,10 @@ impl Reproduced {
         page.paragraph(
             "Each number with the bound that it keeps, which comes from runs with twenty seeds, and with what the paper says of it.",
         );
+        page.paragraph(
+            "In the tables what the paper has is in brackets, in the charts it is a cross. A triangle points up where that is \
+             at least so much, and down where it is at most. Of a ratio it is the paper's, times ours of what it is over.",
+        );
         for (name, title) in chosen.titles() {
             page.heading(&format!("{name}: {title}"));
             for chart in self.charts(name, title) {
@@ -162,45 +180,12 @@ impl Reproduced {
             let rows: Vec<_> = (1..).zip(lines).map(row).collect();
             page.table(&["number", "ours", "bound", "the paper", ""], &rows, None);
             for table in self.tables.iter().filter(|table| table.figure == name) {
-                page.paragraph(table.title);
-                if let Some(chart) = curve(table) {
-                    page.svg(&drawing(&chart)?);
-                }
+                page.paragraph(&table.title);
                 let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
-                page.table(&header, &table.rows, None);
+                page.table(&header, &with_paper(table), None);
             }
         }
         Ok(page.html())
-    }
-}
-
-/// The numbers of one unit, by their places in the list. They are of different things, so no line joins them.
-fn in_unit(lines: &[&Line], unit: &str, title: &str) -> Chart {
-    let points = |of: fn(&Line) -> Option<f64>| {
-        let of_unit = (1..).zip(lines).filter(|(_, line)| line.unit == unit);
-        of_unit.filter_map(|(at, line)| Some((f64::from(at), of(line)?))).collect()
-    };
-    // One number is both the least and the most.
-    let one = |line: &Line| line.paper_low.filter(|_| line.paper_low == line.paper_high);
-    let low = |line: &Line| line.paper_low.filter(|_| line.paper_low != line.paper_high);
-    let high = |line: &Line| line.paper_high.filter(|_| line.paper_low != line.paper_high);
-    let all = [
-        ("ours", points(|line| Some(line.ours))),
-        ("the paper's", points(one)),
-        ("the paper's, at least", points(low)),
-        ("the paper's, at most", points(high)),
-    ];
-    let drawn = all.into_iter().filter(|(_, points): &(_, Vec<_>)| !points.is_empty());
-    Chart {
-        title: title.into(),
-        x: Axis { label: "number, as listed".into(), scale: Scale::Linear, format: whole },
-        y: Axis {
-            label: if unit.is_empty() { "ratio or count".into() } else { unit.into() },
-            scale: Scale::Logarithmic,
-            format: plain,
-        },
-        series: drawn.map(|(name, points)| Series { name: name.into(), points }).collect(),
-        join: Join::Nothing,
     }
 }
 
@@ -218,34 +203,8 @@ fn stacked(drawn: &[String]) -> String {
     out + "</svg>\n"
 }
 
-/// A table as a chart: a line for each column over the first one, if all of it are numbers.
-fn curve(table: &Table) -> Option<Chart> {
-    let value = |cell: &String| cell.replace(',', "").parse::<f64>().ok();
-    let xs: Vec<f64> = table.rows.iter().map(|row| value(&row[0])).collect::<Option<_>>()?;
-    let series = |column: usize| {
-        let points =
-            xs.iter().zip(&table.rows).filter_map(|(&x, row)| Some((x, value(&row[column])?)));
-        Series { name: table.header[column].clone(), points: points.collect() }
-    };
-    Some(Chart {
-        title: table.title.into(),
-        x: Axis { label: table.header[0].clone(), scale: Scale::Linear, format: plain },
-        y: Axis { label: String::new(), scale: Scale::Linear, format: plain },
-        series: (1..table.header.len()).map(series).collect(),
-        join: Join::Line,
-    })
-}
-
 fn drawing(chart: &Chart) -> Result<String, CliError> {
     chart.svg().map_err(|error| CliError::new(exit::BUG, error))
-}
-
-fn whole(value: f64) -> String {
-    format!("{value:.0}")
-}
-
-fn plain(value: f64) -> String {
-    format!("{}", (value * 1e4).round() / 1e4)
 }
 
 /// What is to be reproduced.
@@ -301,7 +260,7 @@ impl Chosen {
                 );
             }
             for table in reproduced.tables.iter().filter(|table| table.figure == name) {
-                let _ = write!(out, "\n{}", drawn(table));
+                let _ = write!(out, "\n{}", drawn_table(table));
             }
             out.push('\n');
         }
@@ -309,9 +268,26 @@ impl Chosen {
     }
 }
 
+/// The rows of a table, with what the paper has in brackets.
+fn with_paper(table: &Table) -> Vec<Vec<String>> {
+    let cell = |row: usize, column: usize, cell: &String| {
+        let told =
+            charts::told(table, row, column).filter_map(|told| charts::range(told.low, told.high));
+        match told.collect::<Vec<_>>().join("; ") {
+            none if none.is_empty() => cell.clone(),
+            told => format!("{cell} ({told})"),
+        }
+    };
+    let row = |(at, cells): (usize, &Vec<String>)| {
+        cells.iter().enumerate().map(|(column, text)| cell(at, column, text)).collect()
+    };
+    table.rows.iter().enumerate().map(row).collect()
+}
+
 /// A table in columns as wide as their widest cell.
-fn drawn(table: &Table) -> String {
-    let lines = || std::iter::once(&table.header).chain(&table.rows);
+fn drawn_table(table: &Table) -> String {
+    let rows = with_paper(table);
+    let lines = || std::iter::once(&table.header).chain(&rows);
     let width = |column: usize| lines().map(|cells| cells[column].chars().count()).max();
     let widths: Vec<_> = (0..table.header.len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut out = format!("  {}\n", table.title);
@@ -341,6 +317,7 @@ fn list() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use destage_sim::report::{Mark, Scale};
 
     fn reproduced(name: &str) -> (Reproduced, Chosen) {
         let figure = Figure::find(name).expect("there is one");
@@ -354,7 +331,9 @@ mod tests {
         let charts = reproduced.charts("figure-4-3", "histograms");
         let units: Vec<&str> = charts.iter().map(|chart| chart.y.label.as_str()).collect();
         assert_eq!(units, ["s", "ratio or count"]);
-        assert!(charts.iter().all(|chart| chart.join == Join::Nothing));
+        assert!(
+            charts.iter().flat_map(|chart| &chart.series).all(|series| series.mark != Mark::Line)
+        );
         let points = |name: &str| -> Vec<f64> {
             let series = charts[0].series.iter().filter(|series| series.name == name);
             series.flat_map(|series| series.points.iter().map(|&(at, _)| at)).collect()
@@ -381,6 +360,94 @@ mod tests {
         assert!(ends("\"PU, longest read\"", ",true,8,9"), "{csv}");
         assert!(ends("\"AIPU, longest read\"", ",true,0.746,0.746"), "{csv}");
         assert!(ends("longer than 1 s", ",true,,"), "{csv}");
+    }
+
+    fn drawn_whole(name: &str) -> (Reproduced, Chosen) {
+        let (reproduced, chosen) = reproduced(name);
+        (Reproduced { tables: chosen.figures[0].tables(1), ..reproduced }, chosen)
+    }
+
+    fn points<'a>(chart: &'a Chart, name: &str) -> &'a [(f64, f64)] {
+        let found = chart.series.iter().find(|series| series.name == name);
+        &found.unwrap_or_else(|| panic!("no {name} among {:?}", chart.series)).points
+    }
+
+    #[test]
+    fn what_the_paper_has_stands_over_ours_on_the_axes_of_the_figure() {
+        let (reproduced, chosen) = drawn_whole("host-13");
+        let charts = reproduced.charts("host-13", "the file server");
+        let rates = &charts[0];
+        assert_eq!((&*rates.x.label, &rates.x.scale), ("cache, GB", &Scale::Linear));
+        let at = |name: &str, size: f64| {
+            let mut points = points(rates, name).iter();
+            points.find(|(x, _)| *x == size).map(|&(_, rate)| rate).expect("it is drawn")
+        };
+        let sizes: Vec<f64> = points(rates, "ordered").iter().map(|&(x, _)| x).collect();
+        assert_eq!(sizes, [0.5, 1.0, 1.5, 2.0, 2.5]);
+        assert_eq!(at("ordered, the paper's, at least", 2.0), at("write-through", 2.0));
+        assert_eq!(at("ordered, the paper's, at most", 0.5), at("write-through", 0.5));
+        let eight_tenths = 0.8 * at("write-back on demand", 2.5);
+        assert!((at("strict, the paper's", 2.5) - eight_tenths).abs() < 1e-9);
+        // All writes need room, says the paper, with any cache.
+        assert_eq!(points(&charts[2], "ordered, the paper's"), [(0.5, 1.0), (2.5, 1.0)]);
+        let svg = reproduced.svg(&chosen).expect("it is drawn");
+        assert!(
+            svg.contains("strict, the paper&apos;s") || svg.contains("strict, the paper's"),
+            "{svg}"
+        );
+        let html = reproduced.html(&chosen).expect("it is drawn");
+        assert!(
+            html.contains("blocks at the disks for each written, by size of the cache"),
+            "{html}"
+        );
+        let csv = reproduced.csv();
+        let says = format!(",,paper: 0.8,,{eight_tenths},{eight_tenths}");
+        assert!(
+            csv.lines().any(|line| line.contains(",2.5,strict,") && line.ends_with(&says)),
+            "{csv}"
+        );
+        assert!(
+            csv.lines().any(|line| line.contains(",1.5,strict,") && line.ends_with(",,,,,")),
+            "{csv}"
+        );
+    }
+
+    #[test]
+    fn rows_that_are_named_stand_beside_one_another_and_each_unit_has_a_chart() {
+        let (reproduced, _) = drawn_whole("table-4-2");
+        let charts = reproduced.charts("table-4-2", "a kernel build");
+        let names = ["PU async", "PU delayed", "AIPU-1 async", "AIPU-1 delayed"].map(str::to_owned);
+        for chart in &charts[..2] {
+            assert_eq!(chart.x.scale, Scale::Names(names.to_vec()));
+            assert!(chart.series.iter().all(|series| series.mark != Mark::Line));
+        }
+        let [elapsed, writes] = [&charts[0], &charts[1]];
+        assert_eq!((&*elapsed.y.label, &*writes.y.label), ("s", ""));
+        let theirs = [(0.0, 3_280.0), (1.0, 3_298.0), (2.0, 3_234.0), (3.0, 3_206.0)];
+        let drawn = points(elapsed, "elapsed, s, the paper's");
+        assert_eq!(theirs.iter().filter(|point| drawn.contains(point)).count(), drawn.len());
+        assert_eq!(drawn.len(), theirs.len());
+        let table = drawn_table(&reproduced.tables[0]);
+        assert!(table.contains(" (40548)"), "{table}");
+        // What is told of no cell is drawn by its place in the list.
+        let listed = charts.iter().filter(|chart| chart.x.label == "number, as listed");
+        let numbers: usize = listed.map(|chart| points(chart, "ours").len()).sum();
+        assert_eq!(numbers, 8);
+    }
+
+    #[test]
+    fn trials_are_points_over_the_axes_that_they_name() {
+        let (reproduced, _) = drawn_whole("figure-4-2");
+        let charts = reproduced.charts("figure-4-2", "response times");
+        let trials = &charts[0];
+        assert_eq!((&*trials.x.label, &*trials.y.label), ("mean, ms", "deviation, ms"));
+        assert_eq!(trials.series.len(), 4);
+        let periodic = points(trials, "delayed writes, PU");
+        assert_eq!(periodic.len(), 6);
+        let rows = &reproduced.tables[0].rows;
+        let row = rows.iter().find(|row| row[0] == "delayed writes, PU").expect("it is there");
+        let cells = [2, 3].map(|column: usize| row[column].parse::<f64>().expect("a number"));
+        assert_eq!(periodic[0], (cells[0], cells[1]));
     }
 
     #[test]
