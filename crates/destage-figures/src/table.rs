@@ -54,7 +54,7 @@ pub(super) enum Of<'a> {
     /// The cell over another one, in percent where the number is.
     Over(Cell<'a>),
     /// What the cell leaves of another one, in percent where the number is.
-    RestOf(Cell<'a>),
+    Rest(Cell<'a>),
 }
 
 impl Table {
@@ -112,7 +112,7 @@ impl Table {
                 (low.map(part), high.map(part), value / other * whole)
             }
             // The more is left, the less is in the cell.
-            Of::RestOf(cell) => {
+            Of::Rest(cell) => {
                 let other = other(cell)?;
                 let rest = |number: f64| (1.0 - number / whole) * other;
                 (high.map(rest), low.map(rest), (1.0 - value / other) * whole)
@@ -196,7 +196,7 @@ mod tests {
         bursts.row("62", ["40".to_owned()]);
         bursts.row("500", ["200".to_owned()]);
         let number = "PU, blocks in bursts of more than 62";
-        let told = bursts.told(number, ("62", "PU"), Of::RestOf(("500", "PU"))).unwrap();
+        let told = bursts.told(number, ("62", "PU"), Of::Rest(("500", "PU"))).unwrap();
         let low = told.low.unwrap();
         assert!((low - 10.0).abs() < 1e-9 && told.high == Some(low), "{told:?}");
         assert!((told.ours - 80.0).abs() < 1e-9, "{told:?}");

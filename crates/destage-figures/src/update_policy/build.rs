@@ -198,8 +198,8 @@ pub(super) fn figure_4_7_rows(seed: u64) -> Vec<Table> {
     let number = "AIPU-1, blocks in bursts of 40 or fewer";
     table.tell(number, ("40", "AIPU-1"), Of::Over(("500", "AIPU-1")));
     let all = ("500", "PU");
-    table.tell("PU, blocks in bursts of more than 62", ("62", "PU"), Of::RestOf(all));
-    table.tell("PU, blocks in bursts of more than 182", ("182", "PU"), Of::RestOf(all));
+    table.tell("PU, blocks in bursts of more than 62", ("62", "PU"), Of::Rest(all));
+    table.tell("PU, blocks in bursts of more than 182", ("182", "PU"), Of::Rest(all));
     let header = ["policy", "blocks of the largest burst"];
     let mut bursts = Table::new("figure-4-7", "the largest burst", &header);
     for (name, built) in ["PU", "AIPU-1", "AIPU-30"].iter().zip(&builds) {

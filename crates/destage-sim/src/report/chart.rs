@@ -92,9 +92,12 @@ pub(super) const COLOURS: [RGBColor; 10] = [
 const FONT: (&str, i32) = ("sans-serif", 13);
 /// Labels of an axis, about.
 const LABELS: usize = 8;
-/// How wide one of their letters is, about, and how many have room below the chart.
+/// How wide one of their letters is, about.
 const LETTER: usize = 6;
-const LETTERS: usize = 120;
+/// What margins and the labels of the vertical axis take of the width.
+const BESIDE_AXES: u32 = 100;
+/// A legend of more names stands beside the chart.
+const NAMES_ON_CHART: usize = 7;
 /// What the description of the axis takes below them.
 const DESCRIPTION: usize = 34;
 
@@ -163,11 +166,14 @@ impl Chart {
             _ => (&[][..], LABELS),
         };
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-        let below =
-            if longest * names.len() > LETTERS { longest * LETTER + DESCRIPTION } else { 44 };
+        let beside = beside(series);
+        let is_turned =
+            longest * names.len() * LETTER > (Self::WIDTH - BESIDE_AXES - beside) as usize;
+        let below = if is_turned { longest * LETTER + DESCRIPTION } else { 44 };
         let mut chart = ChartBuilder::on(root)
             .caption(&self.title, ("sans-serif", 18))
             .margin(12)
+            .margin_right(12 + beside)
             .x_label_area_size(below as u32)
             .y_label_area_size(76)
             .build_cartesian_2d(x, y)
@@ -185,10 +191,10 @@ impl Chart {
             .draw()
             .map_err(text)?;
         let (across, down) = chart.plotting_area().get_pixel_range();
-        named(root, names, &across, down.end, longest * names.len() > LETTERS)?;
+        named(root, names, &across, down.end, is_turned)?;
         let mut colours = COLOURS.into_iter().cycle();
         let mut colour = COLOURS[0];
-        for series in series {
+        for (at, series) in (0..).zip(series) {
             if matches!(series.mark, Mark::Line | Mark::Circle) {
                 colour = colours.next().unwrap_or_default();
             }
@@ -198,12 +204,16 @@ impl Chart {
                 Mark::Line => chart.draw_series(LineSeries::new(points, style).point_size(2)),
                 _ => chart.draw_series(points.map(|point| element(mark, point, style))),
             };
-            drawn.map_err(text)?.label(&series.name).legend(move |(x, y)| match mark {
-                Mark::Line => PathElement::new([(x, y), (x + 16, y)], style).into_dyn(),
-                _ => element(mark, (x + 8, y), style),
-            });
+            drawn.map_err(text)?.label(&series.name).legend(move |place| key(mark, place, style));
+            if beside > 0 {
+                let (x, y) = (across.end + 12, 60 + 17 * at);
+                root.draw(&key(mark, (x, y), style)).map_err(text)?;
+                let left =
+                    TextStyle::from(FONT.into_font()).pos(Pos::new(HPos::Left, VPos::Center));
+                root.draw_text(&series.name, &left, (x + 24, y)).map_err(text)?;
+            }
         }
-        if series.len() < 2 {
+        if series.len() < 2 || beside > 0 {
             return Ok(());
         }
         chart
@@ -232,6 +242,24 @@ impl Chart {
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// What a legend beside the chart takes; nothing where one on the chart hides little of it.
+fn beside(series: &[Series]) -> u32 {
+    let longest = series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+    if series.len() > NAMES_ON_CHART { (longest * LETTER) as u32 + 40 } else { 0 }
+}
+
+/// A series in a legend.
+fn key<'a>(
+    mark: Mark,
+    (x, y): (i32, i32),
+    style: ShapeStyle,
+) -> DynElement<'static, SVGBackend<'a>, (i32, i32)> {
+    match mark {
+        Mark::Line => PathElement::new([(x, y), (x + 16, y)], style).into_dyn(),
+        _ => element(mark, (x + 8, y), style),
+    }
+}
 
 /// A point that no line joins with others.
 fn element<'a, Coord: Clone + 'static>(
@@ -349,6 +377,22 @@ mod tests {
             let each = if mark == Mark::Cross { 2 } else { 1 };
             assert_eq!((drawn(0), drawn(1)), (3 * each, 0), "{mark:?}: {svg}");
         }
+    }
+
+    #[test]
+    fn a_long_legend_stands_beside_the_chart() {
+        let mut chart = chart(Scale::Linear, &[(1.0, 0.5), (2.0, 0.25)]);
+        let series = chart.series[0].clone();
+        let ends = |chart: &Chart| {
+            let svg = chart.svg().expect("it is drawn");
+            assert_eq!(svg.matches("lru").count(), chart.series.len(), "{svg}");
+            let points = svg.lines().filter(|line| line.contains("<circle"));
+            points.map(|line| number(line, "cx")).fold(0.0, f64::max)
+        };
+        chart.series = vec![series.clone(); NAMES_ON_CHART];
+        let on_chart = ends(&chart);
+        chart.series.push(series);
+        assert!(ends(&chart) < on_chart - 40.0, "{on_chart}");
     }
 
     #[test]

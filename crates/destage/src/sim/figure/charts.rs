@@ -6,7 +6,7 @@ use destage_sim::report::{Axis, Chart, Mark, Scale, Series};
 /// What columns are counted in. A column without one of these, after a comma, has the title's.
 const UNITS: [&str; 6] = ["ms", "s", "us", "%", "1/s", "blocks"];
 /// From so many times on, powers of two tell more of a span of values than the values.
-const WIDE: f64 = 100.0;
+const WIDE: f64 = 50.0;
 
 /// What the paper has of a cell.
 pub(super) fn told(table: &Table, row: usize, column: usize) -> impl Iterator<Item = &Told> {
@@ -147,8 +147,9 @@ fn scale(values: impl Iterator<Item = f64>) -> Scale {
     if high >= WIDE * low { Scale::Logarithmic } else { Scale::Linear }
 }
 
+/// Nothing between two places of the list.
 fn whole(value: f64) -> String {
-    format!("{value:.0}")
+    if value.fract() == 0.0 { format!("{value:.0}") } else { String::new() }
 }
 
 fn plain(value: f64) -> String {
