@@ -18,7 +18,10 @@ fn every_load_goes_round_twice() {
         }
         let behind = predictions.iter().filter(|row| row[0] == load && row[1].contains("behind"));
         assert_eq!(behind.count(), 1, "{load}: {report:#}");
-        assert!(settings.iter().any(|row| row[0] == load && row[2].contains("--cache-size ")), "{load}: {report:#}");
+        assert!(
+            settings.iter().any(|row| row[0] == load && row[2].contains("--cache-size ")),
+            "{load}: {report:#}"
+        );
         let hit = predictions.iter().filter(|row| row[0] == load && row[1].contains("that hit"));
         assert_eq!(hit.count(), 1, "{load}: {report:#}");
     }

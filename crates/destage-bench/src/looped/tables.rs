@@ -71,9 +71,8 @@ fn gain(
     let rounds: Vec<(&Measured, &Measured)> =
         it.rounds.iter().filter_map(|round| Some((before(round)?, &round.advised))).collect();
     let of = |value: &dyn Fn(&(&Measured, &Measured)) -> f64| Spread::of(rounds.iter().map(value));
-    let ms = |value: &dyn Fn(&(&Measured, &Measured)) -> f64| {
-        Some(format!("{:.2}", of(value)?.median))
-    };
+    let ms =
+        |value: &dyn Fn(&(&Measured, &Measured)) -> f64| Some(format!("{:.2}", of(value)?.median));
     let ratio = of(&|(before, after)| before.mean_ms / after.mean_ms.max(1e-9))?;
     let reached = match (is_kept, ratio.median) {
         (None, _) => "-",

@@ -119,8 +119,8 @@ struct Recorded {
     #[serde(flatten)]
     tally: Tally,
     /// Requests that read, and those that wrote; nothing where the recording does not tell how long they took.
-    reads: Option<Latency>,
-    writes: Option<Latency>,
+    read_times: Option<Latency>,
+    write_times: Option<Latency>,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,7 +132,7 @@ struct WhatIf {
 impl From<RecordedRun> for Recorded {
     fn from(run: RecordedRun) -> Self {
         let times = |latency: &Option<machine::Latency>| latency.as_ref().map(Latency::from);
-        Self { reads: times(&run.reads), writes: times(&run.writes), tally: run.tally }
+        Self { read_times: times(&run.reads), write_times: times(&run.writes), tally: run.tally }
     }
 }
 
@@ -484,8 +484,8 @@ fn compare(out: &mut String, recorded: &Recorded, modelled: &Outcome, what_if: &
         ("99 %", |latency| latency.p99),
         ("longest", |latency| latency.max),
     ];
-    let reads = [recorded.reads, Some(modelled.reads), Some(what_if.reads)];
-    let writes = [recorded.writes, Some(modelled.writes), Some(what_if.writes)];
+    let reads = [recorded.read_times, Some(modelled.reads), Some(what_if.reads)];
+    let writes = [recorded.write_times, Some(modelled.writes), Some(what_if.writes)];
     for (what, all) in [("read until answered", reads), ("write until acknowledged", writes)] {
         for (name, of) in times {
             let cells = all.map(|latency| latency.map(|all| seconds(of(&all))).unwrap_or_default());

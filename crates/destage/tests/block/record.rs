@@ -346,6 +346,8 @@ fn another_policy_is_tried_on_what_was_recorded() {
         tally[field].as_u64().expect("a number")
     };
     assert_eq!(number("recorded", "writes"), number("what if", "writes"));
+    let answered = &report["recorded"]["write_times"]["answered"];
+    assert!(answered.as_u64() > Some(0), "{report}");
     assert!(number("what if", "origin_writes") < number("recorded", "origin_writes"), "{report}");
     let table = replay(&scratch, &["-D", "1m", "--when", "periodic:2s"]);
     let table = text(&table.stdout);
