@@ -101,8 +101,8 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
     cache_size: Option<Bytes>,
 
-    /// Bytes of the log inside the cache when it is created; a quarter of the cache unless told. 32M to 1T, or a share of the
-    /// cache, such as 50%.
+    /// Bytes of the log inside the cache when it is created; unless told a quarter of the cache, but 64M to 32G, and at most
+    /// half. 32M to 1T, or a share of the cache, such as 50%.
     #[arg(long, value_parser = |s: &str| size(s, "32M", "1T"), value_name = "SIZE")]
     log_size: Option<Size>,
 

@@ -24,7 +24,7 @@ pub(crate) struct ResizeArgs {
     #[arg(long, value_parser = |s: &str| bytes(s, "64M", "16T"), value_name = "SIZE")]
     cache_size: Bytes,
 
-    /// Bytes of the log inside; a quarter of the cache unless told. 32M to 1T.
+    /// Bytes of the log inside; unless told a quarter of the cache, but 64M to 32G, and at most half. 32M to 1T.
     #[arg(long, value_parser = |s: &str| bytes(s, "32M", "1T"), value_name = "SIZE")]
     log_size: Option<Bytes>,
 
