@@ -34,6 +34,20 @@ impl Tier {
         }
     }
 
+    /// The same memory where no flash is behind it: with the D of a server, what it does at a limit, its linger, batches and
+    /// replacement. What only a log or a medium could keep stays as it is.
+    pub fn alone(self) -> Self {
+        Self {
+            replacement: SERVED,
+            staleness: Interval(defaults::STALENESS),
+            at_limit: defaults::AT_LIMIT,
+            batch_groups: defaults::volume::BATCH_GROUPS,
+            batch: Bytes(defaults::volume::BATCH_BYTES),
+            linger: Interval(defaults::volume::LINGER),
+            ..self
+        }
+    }
+
     /// The same flash where RAM and flash are one cache: no volume has it so.
     pub fn unified(self) -> Self {
         let is_volume = self.volume_cache.get() > 0;

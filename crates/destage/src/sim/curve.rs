@@ -1,6 +1,7 @@
 //! `destage sim curve`: miss ratios by size of the cache.
 
 use super::report::{self, failed_blocks};
+use super::run::REPLACEMENT;
 use super::trace::TraceArgs;
 use crate::error::CliError;
 use crate::output::{print, print_json};
@@ -21,7 +22,7 @@ pub(crate) struct CurveArgs {
     trace: TraceArgs,
 
     /// Which blocks leave the cache: fifo, lru, clock, 2q, arc, s3-fifo, sieve, belady; several, separated by commas, give a curve
-    /// each.
+    /// each. Unless told lru, since one pass gives all its sizes; the servers, and sim run unless told, have s3-fifo.
     #[arg(long, value_delimiter = ',', default_value = "lru", value_name = "POLICIES")]
     replacement: Vec<Replacements>,
 
@@ -130,17 +131,34 @@ impl Found {
         blocks.saturating_mul(self.block_bytes.into())
     }
 
-    fn head(&self) -> String {
+    /// What is in force, and what the trace holds.
+    fn head(&self) -> [String; 2] {
+        let policies: Vec<&str> = self.curves.iter().map(|curve| curve.replacement).collect();
+        let served = REPLACEMENT.name();
+        let note = match policies.contains(&served) {
+            true => String::new(),
+            false => format!(" (servers have {served} only: --replacement {served})"),
+        };
+        let points = self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.blocks);
+        let [least, most] = [points.clone().min(), points.max()].map(Option::unwrap_or_default);
         let about = if self.is_sampled() { "about " } else { "" };
-        format!(
-            "{} ({}): {} block accesses, {about}{} distinct blocks of {} ({about}{})",
-            self.trace,
-            self.format,
-            count(self.block_accesses),
-            count(self.distinct_blocks),
-            bytes(self.block_bytes.into()),
-            bytes(self.size(self.distinct_blocks)),
-        )
+        [
+            format!(
+                "replacement {}{note}; block {}; sizes {} to {}",
+                policies.join(", "),
+                bytes(self.block_bytes.into()),
+                bytes(self.size(least)),
+                bytes(self.size(most)),
+            ),
+            format!(
+                "{} ({}): {} block accesses, {about}{} distinct blocks ({about}{})",
+                self.trace,
+                self.format,
+                count(self.block_accesses),
+                count(self.distinct_blocks),
+                bytes(self.size(self.distinct_blocks)),
+            ),
+        ]
     }
 
     fn is_sampled(&self) -> bool {
@@ -170,7 +188,8 @@ impl Found {
 
     /// For people.
     fn table(&self) -> String {
-        let mut out = format!("{}\n\nblock accesses that miss, in percent of all:\n", self.head());
+        let head = self.head().join("\n");
+        let mut out = format!("{head}\n\nblock accesses that miss, in percent of all:\n");
         for name in self.header() {
             let _ = write!(out, "{name:>12}");
         }
@@ -239,7 +258,7 @@ impl Found {
 
     fn html(&self) -> Result<String, CliError> {
         let mut page = Page::new("What a cache of each size would miss");
-        page.paragraph(&self.head());
+        self.head().iter().for_each(|line| page.paragraph(line));
         page.paragraph(
             "A cache stands between the program that made these requests and a slow store. Each line is a rule by which blocks \
              leave the cache when it is full; the further left and the lower, the better. Where a line turns flat, more cache \

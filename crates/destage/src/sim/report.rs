@@ -4,10 +4,12 @@ use super::trace::TraceArgs;
 use crate::error::CliError;
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent};
+use destage_runtime::units::Bytes;
 use destage_sim::blocks::TooManyBlocks;
 use destage_sim::hits::{self, Outcome, Setup};
 use destage_sim::trace::{self, Format};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A cache and what it came to.
@@ -113,19 +115,58 @@ impl Counts {
     }
 }
 
+/// What is in force where hits are counted, with labels: for caches that differ, what each of them has.
+pub(super) fn in_force(block: Bytes, setups: &[Setup]) -> Vec<(&'static str, String)> {
+    let all = |of: &dyn Fn(&Setup) -> String| {
+        let mut found: Vec<String> = Vec::new();
+        for text in setups.iter().map(of) {
+            if !found.contains(&text) {
+                found.push(text);
+            }
+        }
+        found.join(", ")
+    };
+    let size = |blocks: u64| match blocks {
+        0 => "none".to_owned(),
+        blocks => bytes(blocks.saturating_mul(block.get())),
+    };
+    let mut lines = vec![
+        ("block", bytes(block.get())),
+        ("RAM", all(&|setup| size(setup.ram_blocks))),
+        ("flash", all(&|setup| size(setup.flash_blocks))),
+        ("replacement", all(&|setup| setup.replacement.name().to_owned())),
+    ];
+    let mut both = setups.iter().filter(|setup| setup.ram_blocks > 0 && setup.flash_blocks > 0);
+    if let Some(setup) = both.next() {
+        // It is the same for all of them.
+        lines.push(("RAM replacement", setup.ram_replacement.name().to_owned()));
+    }
+    lines
+}
+
+/// The same for programs, by the labels as names of fields.
+pub(super) fn named(lines: &[(&'static str, String)]) -> BTreeMap<String, String> {
+    let name = |label: &str| label.to_lowercase().replace(' ', "_");
+    lines.iter().map(|(label, text)| (name(label), text.clone())).collect()
+}
+
+/// Lines of a label and what stands behind it.
+pub(super) fn labelled(lines: &[(&'static str, String)]) -> String {
+    lines.iter().map(|(label, value)| format!("{label:<18}{value}\n")).collect()
+}
+
 /// For people.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let mut out = String::new();
+pub(crate) fn table(block: Bytes, setups: &[Setup], rows: &[Row]) -> String {
+    let mut out = labelled(&in_force(block, setups));
     if let Some(row) = rows.first() {
         let _ = writeln!(
             out,
-            "{} ({}): {} requests, {} block accesses, {} distinct blocks of {}\n\nhits, in percent of all:",
+            "{} ({}): {} requests, {} block accesses, {} distinct blocks\n\nhits, in percent of all:",
             row.trace,
             row.format,
             count(row.reads.requests + row.writes.requests),
             count(row.reads.blocks + row.writes.blocks),
             count(row.distinct_blocks.into()),
-            bytes(row.block_bytes.into()),
         );
     }
     let header = [

@@ -99,7 +99,7 @@ fn simulate(args: &RunArgs) -> Result<(), CliError> {
         .map(|(setup, outcome)| Row::new(&args.trace, format, counts, distinct, setup, outcome))
         .collect();
     match args.output {
-        Output::Table => print(&report::table(&rows)),
+        Output::Table => print(&report::table(args.trace.block(), &setups, &rows)),
         Output::Csv => print(&report::csv(&rows)),
         Output::Json => print_json(&rows),
     }

@@ -1,6 +1,7 @@
 //! `destage sim` from the command line.
 
 mod endings;
+mod told;
 
 use destage_testkit::needs::trace;
 use std::io::Write;
@@ -20,6 +21,10 @@ fn stdout(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     String::from_utf8(output.stdout.clone()).expect("the result is text")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("it is JSON")
 }
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {

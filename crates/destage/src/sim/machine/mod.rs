@@ -2,7 +2,7 @@
 
 mod shown;
 
-use super::report::failed_blocks;
+use super::report::{failed_blocks, named};
 use super::run::{RAM_REPLACEMENT, REPLACEMENT};
 use super::trace::{TraceArgs, interrupt, is_interrupted};
 use crate::error::CliError;
@@ -24,6 +24,7 @@ use destage_sim::machine::{
 use serde::Serialize;
 pub(super) use shown::settings_in_force;
 use shown::{csv, table};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -61,7 +62,7 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_parser = parse_at_limit, value_name = "CHOICE")]
     at_limit: Option<AtLimit>,
 
-    /// Bytes of the log inside --flash; a quarter of it unless told.
+    /// Bytes of the log inside --flash; unless told a quarter of it, but 64M to 32G, and at most half.
     #[arg(long, value_name = "SIZE")]
     log_size: Option<Bytes>,
 
@@ -176,6 +177,7 @@ pub(crate) enum Output {
 /// A report with what it is of.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
+    in_force: BTreeMap<String, String>,
     trace: String,
     format: &'static str,
     bad_records: u64,
@@ -304,6 +306,9 @@ impl MachineArgs {
             tier.replacement = replacement.unwrap_or(tier.replacement);
         }
         let before_flash = caches.ram_replacement.or_else(|| default(RAM_REPLACEMENT));
+        if has_ram && !has_flash && !is_file {
+            settings.ram = settings.ram.clone().alone();
+        }
         let of_ram = if has_flash { before_flash } else { replacement };
         if has_ram {
             settings.ram.replacement = of_ram.unwrap_or(settings.ram.replacement);
@@ -392,7 +397,8 @@ impl MachineArgs {
         }
         let name = trace.trace.display().to_string();
         let losses = self.losses(&report);
-        let row = Row { trace: name, format, bad_records, report: &report, losses };
+        let in_force = named(&settings_in_force(&report.settings, None));
+        let row = Row { in_force, trace: name, format, bad_records, report: &report, losses };
         match output {
             Output::Table => print(&table(&row)),
             Output::Csv => print(&csv(&row)?),
@@ -432,6 +438,7 @@ mod tests {
     use crate::sim::SimCommand;
     use crate::sim::run::RunArgs;
     use clap::Parser;
+    use destage_core::Limits;
 
     fn args(words: &[&str]) -> RunArgs {
         let all = ["destage", "sim", "run", "--trace", "t"];
@@ -476,6 +483,32 @@ mod tests {
         let plain = settings(&["--flash", "64M", "--policy", "journaled"]);
         let plain = plain.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((plain.block.get(), plain.flash.replacement), (4_096, REPLACEMENT));
+    }
+
+    #[test]
+    fn ram_alone_has_what_the_servers_have_and_ram_before_flash_has_not() {
+        let of = |words: &[&str]| {
+            let settings = settings(&[&["--policy", "journaled", "--ram", "64M"], words].concat());
+            let ram = settings.unwrap_or_else(|error| panic!("{error}")).ram;
+            let policy = ram.core_policy(16_384, 4_096, true);
+            let Limits { linger, batch_groups_max, batch_bytes_max, .. } = policy.limits;
+            let batch = (batch_groups_max, batch_bytes_max);
+            ((policy.staleness, policy.at_limit), linger, batch, ram.replacement)
+        };
+        let served = defaults::volume::policy(16 << 20);
+        let Limits { linger, batch_groups_max, batch_bytes_max, .. } = served.limits;
+        let (bounds, batch) =
+            ((served.staleness, served.at_limit), (batch_groups_max, batch_bytes_max));
+        assert_eq!(of(&[]), (bounds, linger, batch, REPLACEMENT));
+        let told = of(&["--staleness", "7s", "--at-limit", "fail", "--linger", "0"]);
+        assert_eq!(told, ((Span::from_secs(7), AtLimit::Fail), Span::ZERO, batch, REPLACEMENT));
+        // The controls: before flash it is neutral, and so is a file of settings.
+        let neutral = ((Span::MAX, AtLimit::Block), Span::ZERO, batch, RAM_REPLACEMENT);
+        assert_eq!(of(&["--flash", "256M"]), neutral);
+        let folder = tempfile::tempdir().expect("it works");
+        let file = folder.path().join("settings.toml");
+        std::fs::write(&file, "[ram]\nsize = '1M'\n").expect("it works");
+        assert_eq!(of(&["--settings", &file.display().to_string()]), neutral);
     }
 
     #[test]

@@ -50,6 +50,7 @@ enum Output {
 /// A run that is done.
 #[derive(Debug)]
 struct Done {
+    in_force: Vec<(&'static str, String)>,
     parameters: Parameters,
     row: Value,
 }
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), CliError> {
     simulate(&runs, &missing, &mut results, args.threads, &meter)?;
     let done = |run: &Run| {
         let row = results.get(&run.key).cloned()?;
-        Some(Done { parameters: run.parameters.clone(), row })
+        Some(Done { in_force: run.in_force(), parameters: run.parameters.clone(), row })
     };
     let done: Vec<Done> = runs.all().iter().filter_map(done).collect();
     if done.len() < all {
@@ -86,11 +87,12 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), CliError> {
             done.len()
         );
     }
+    let in_force = runs.all().first().map_or_else(Vec::new, Run::in_force);
     match args.output {
-        Output::Table => print(&(output::head(&runs, &varied) + &output::table(&varied, &done))),
+        Output::Table => print(&output::table(&in_force, &varied, &done)),
         Output::Csv => print(&output::csv(&done)),
         Output::Json => print_json(&output::json(&done)),
-        Output::Html => print(&output::html(runs.title(), &varied, &done)?),
+        Output::Html => print(&output::html(runs.title(), &in_force, &varied, &done)?),
     }?;
     verdict()
 }

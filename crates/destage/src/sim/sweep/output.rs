@@ -1,10 +1,8 @@
 //! The rows of a sweep for people and programs.
 
 use super::Done;
-use super::runs::Runs;
 use crate::error::CliError;
-use crate::sim::machine::settings_in_force;
-use crate::sim::report::quoted;
+use crate::sim::report::{labelled, named, quoted};
 use destage_runtime::exit;
 use destage_runtime::human::{bytes, count, percent, seconds};
 use destage_runtime::units::{Bytes, Interval};
@@ -84,19 +82,15 @@ fn cells(varied: &[String], done: &[Done]) -> (Vec<String>, Vec<Vec<String>>) {
     (header, done.iter().map(row).collect())
 }
 
-/// What is in force in runs with devices.
-pub(super) fn head(runs: &Runs, varied: &[String]) -> String {
-    let Some(settings) = runs.settings() else { return String::new() };
-    let tiers = settings_in_force(settings, None).into_iter();
-    let mut head: String = tiers.map(|(tier, policy)| format!("{tier}: {policy}\n")).collect();
+/// What is in force in the first run, with labels.
+type InForce = [(&'static str, String)];
+
+/// For people.
+pub(super) fn table(in_force: &InForce, varied: &[String], done: &[Done]) -> String {
+    let mut head = labelled(in_force);
     if !varied.is_empty() {
         head.push_str(&format!("in the first run; varied: {}\n", varied.join(", ")));
     }
-    head + "\n"
-}
-
-/// For people.
-pub(super) fn table(varied: &[String], done: &[Done]) -> String {
     let (header, rows) = cells(varied, done);
     let all = || std::iter::once(&header).chain(&rows);
     let width = |column: usize| {
@@ -107,17 +101,19 @@ pub(super) fn table(varied: &[String], done: &[Done]) -> String {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
         cells.collect::<Vec<_>>().join("  ") + "\n"
     };
-    all().map(line).collect()
+    let rows: String = all().map(line).collect();
+    format!("{head}\n{rows}")
 }
 
-/// For programs: the parameters as the grid names them, then everything that the rows hold.
+/// For programs: what is in force, the parameters as the grid names them, then everything that the rows hold.
 pub(super) fn csv(done: &[Done]) -> String {
     let mut names: Vec<String> = Vec::new();
     let rows: Vec<BTreeMap<String, String>> = done.iter().map(row_cells).collect();
     for done in done {
+        let in_force = columns(&in_force(done)).into_iter().map(|(name, _)| name);
         let parameters = done.parameters.keys().cloned();
         let values = columns(&done.row).into_iter().map(|(name, _)| name);
-        for name in parameters.chain(values) {
+        for name in in_force.chain(parameters).chain(values) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -133,7 +129,8 @@ pub(super) fn csv(done: &[Done]) -> String {
 }
 
 fn row_cells(done: &Done) -> BTreeMap<String, String> {
-    let values = columns(&done.row).into_iter().map(|(name, value)| (name, cell(&value)));
+    let values = columns(&in_force(done)).into_iter().chain(columns(&done.row));
+    let values = values.map(|(name, value)| (name, cell(&value)));
     // Where the row has the same name, what the grid wrote is shown.
     let parameters = done.parameters.iter().map(|(name, value)| (name.clone(), shown(value)));
     values.chain(parameters).collect()
@@ -141,18 +138,38 @@ fn row_cells(done: &Done) -> BTreeMap<String, String> {
 
 /// For programs.
 pub(super) fn json(done: &[Done]) -> Value {
-    let row = |done: &Done| json!({ "parameters": done.parameters, "result": done.row });
+    let row = |done: &Done| {
+        let mut row = in_force(done);
+        row["parameters"] = json!(done.parameters);
+        row["result"] = done.row.clone();
+        row
+    };
     done.iter().map(row).collect()
 }
 
+/// As an object, so that its columns have names of their own.
+fn in_force(done: &Done) -> Value {
+    json!({ "in_force": named(&done.in_force) })
+}
+
 /// A page with charts.
-pub(super) fn html(trace: &str, varied: &[String], done: &[Done]) -> Result<String, CliError> {
+pub(super) fn html(
+    trace: &str,
+    in_force: &InForce,
+    varied: &[String],
+    done: &[Done],
+) -> Result<String, CliError> {
     let mut page = Page::new(&format!("Simulations on {trace}"));
     page.paragraph(&format!(
         "The requests recorded in {trace} were run through {} simulated caches that stand between a program and a slow store. A \
          request or block hits if the cache held it; what hits needs no trip to the store.",
         count(done.len() as u64),
     ));
+    page.paragraph(match varied {
+        [] => "In force:",
+        _ => "In force in the first of them:",
+    });
+    page.list(&in_force.iter().map(|(label, text)| format!("{label}: {text}")).collect::<Vec<_>>());
     let fixed: Vec<String> = done.first().map_or_else(Vec::new, |done| {
         let same = done.parameters.iter().filter(|(name, _)| !varied.contains(name));
         same.map(|(name, value)| format!("{name}: {}", shown(value))).collect()

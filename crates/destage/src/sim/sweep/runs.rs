@@ -2,7 +2,8 @@
 
 use crate::error::CliError;
 use crate::file::FlagFile;
-use crate::sim::report::{Row, failed_blocks};
+use crate::sim::machine::settings_in_force;
+use crate::sim::report::{Row, failed_blocks, in_force};
 use crate::sim::run::{RunArgs, setups};
 use destage_core::Time;
 use destage_runtime::exit;
@@ -140,14 +141,6 @@ impl Runs {
         Ok(Self { format: Some(format), counts, ..self })
     }
 
-    /// The settings of the first run with devices.
-    pub(super) fn settings(&self) -> Option<&Settings> {
-        self.runs.iter().find_map(|run| match &run.work {
-            Work::Machine(settings) => Some(&**settings),
-            Work::Hits(_) => None,
-        })
-    }
-
     /// In the order of the grid.
     pub(super) fn all(&self) -> &[Run] {
         &self.runs
@@ -204,6 +197,14 @@ impl Runs {
 }
 
 impl Run {
+    /// What is in force in it, with labels.
+    pub(super) fn in_force(&self) -> Vec<(&'static str, String)> {
+        match &self.work {
+            Work::Hits(setup) => in_force(self.args.trace.block(), &[*setup]),
+            Work::Machine(settings) => settings_in_force(settings, None),
+        }
+    }
+
     fn new(trace: &Parameters, parameters: Parameters) -> Result<Self, CliError> {
         let wrong = |reason: String| {
             let parts = parameters.iter().map(|(name, value)| format!("{name} = {}", shown(value)));
