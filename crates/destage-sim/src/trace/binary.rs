@@ -201,6 +201,12 @@ impl Blktrace {
         Ok(Parsed::Request(Raw::new(self.long(record, 8), op, extent)))
     }
 
+    /// As the kernel numbers it: major and minor.
+    pub(super) fn device_name(&self, number: u32) -> Option<String> {
+        let device = u32::from_le_bytes(self.devices.name(number)?.try_into().ok()?);
+        Some(format!("{}:{}", device >> 20, device & 0xf_ffff))
+    }
+
     /// Bytes of the payload behind the record.
     pub(super) fn payload_bytes(&self, fixed: FixedRecord<'_>) -> u64 {
         let FixedRecord::Whole(record) = fixed else { return 0 };

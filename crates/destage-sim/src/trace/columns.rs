@@ -119,6 +119,10 @@ impl ParseLine for Columns {
         }
         self.request(&places[..count])
     }
+
+    fn devices(&self) -> &Devices {
+        &self.devices
+    }
 }
 
 impl Columns {
@@ -138,12 +142,12 @@ impl Columns {
             bytes = bytes.checked_add(part).ok_or("a size beyond all disks")?;
         }
         let extent = match layout.offset {
+            _ if op == Op::Flush => Extent::Range { device: 0, offset: 0, bytes: 0 },
             None => {
                 let key = field(fields, layout.device[0])?;
                 // A deleted object has no size of its own.
                 Extent::Object { id: fields::hash(key), bytes: bytes.max(1) }
             }
-            Some(_) if op == Op::Flush => Extent::Range { device: 0, offset: 0, bytes: 0 },
             Some(column) => {
                 let offset = value(fields, column, "offset")?;
                 Extent::Range { device: self.device(fields)?, offset, bytes }

@@ -66,6 +66,7 @@ pub(super) fn hash(key: &[u8]) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     numbers: HashMap<Box<[u8]>, u32>,
+    names: Vec<Box<[u8]>>,
     last: Option<(Box<[u8]>, u32)>,
 }
 
@@ -89,11 +90,23 @@ impl Devices {
             None => {
                 let number = self.numbers.len() as u32;
                 self.numbers.insert(name.into(), number);
+                self.names.push(name.into());
                 number
             }
         };
         self.last = Some((name.into(), number));
         Ok(number)
+    }
+
+    /// What the device of a number was called.
+    pub(super) fn name(&self, number: u32) -> Option<&[u8]> {
+        self.names.get(number as usize).map(|name| &**name)
+    }
+
+    /// The same for people, who part names by commas: colons stand for those within.
+    pub(super) fn shown(&self, number: u32) -> Option<String> {
+        let name = String::from_utf8_lossy(self.name(number)?);
+        Some(name.trim_end_matches(',').replace(',', ":"))
     }
 }
 
@@ -120,7 +133,9 @@ mod tests {
     fn devices_are_numbered_in_the_order_of_appearance() {
         let mut devices = Devices::default();
         let mut number = |name: &str| devices.number(name.as_bytes()).unwrap();
-        assert_eq!([number("sdb"), number("sda"), number("sdb"), number("")], [0, 1, 0, 2]);
+        assert_eq!([number("sdb"), number("8,1,"), number("sdb"), number("")], [0, 1, 0, 2]);
+        let shown: Vec<_> = (0..4).map_while(|number| devices.shown(number)).collect();
+        assert_eq!(shown, ["sdb", "8:1", ""]);
         assert!(devices.number(&[b'x'; NAME_MAX + 1]).is_err());
         (3..DEVICES_MAX).for_each(|n| assert!(devices.number(n.to_string().as_bytes()).is_ok()));
         assert!(devices.number(b"one more").is_err());

@@ -139,6 +139,7 @@ pub struct Trace {
     note: Option<String>,
     devices: Option<Devices>,
     run: Option<RecordedRun>,
+    volume: Option<String>,
 }
 
 impl std::fmt::Debug for Trace {
@@ -192,6 +193,7 @@ impl Trace {
             note: recorded.note,
             devices: recorded.devices,
             run: recorded.run,
+            volume: recorded.volume,
         })
     }
 
@@ -234,6 +236,7 @@ impl Trace {
             note: None,
             devices: None,
             run: None,
+            volume: None,
         })
     }
 
@@ -260,6 +263,12 @@ impl Trace {
     /// What became of the requests, if the trace is a recording.
     pub fn recorded_run(&self) -> Option<&RecordedRun> {
         self.run.as_ref()
+    }
+
+    /// What a device is called, where the trace says so; of a recording, the name of the volume.
+    pub fn device_name(&self, number: u32) -> Option<String> {
+        let volume = self.volume.as_ref().filter(|_| number == 0);
+        volume.cloned().or_else(|| self.records.device_name(number))
     }
 
     /// What was met so far.

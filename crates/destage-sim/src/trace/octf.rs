@@ -6,6 +6,7 @@ use super::fields::Devices;
 use super::records::{Step, step};
 use super::source::Source;
 use super::{Bad, Extent, Op, Parsed, Position, Raw, TraceError};
+use hashbrown::HashMap;
 use prost::Message;
 use std::io::{self, Read};
 use std::vec::IntoIter;
@@ -14,6 +15,8 @@ use std::vec::IntoIter;
 pub(super) struct Octf {
     steps: IntoIter<(u64, u64, Option<Raw>)>,
     bad: IntoIter<(Position, Bad)>,
+    devices: Devices,
+    names: HashMap<u64, String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -22,6 +25,8 @@ struct Event {
     header: Option<Header>,
     #[prost(message, optional, tag = "2")]
     io: Option<Io>,
+    #[prost(message, optional, tag = "3")]
+    device: Option<Device>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -30,6 +35,14 @@ struct Header {
     sid: u64,
     #[prost(uint64, tag = "2")]
     timestamp: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Device {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(string, tag = "2")]
+    name: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -64,6 +77,7 @@ impl Octf {
             requests: Vec::new(),
             bad: Vec::new(),
             devices: Devices::default(),
+            names: HashMap::new(),
             skip_bad_max,
         };
         let mut archive = tar::Archive::new(source.into_reader());
@@ -81,9 +95,15 @@ impl Octf {
             Ok(())
         };
         read().map_err(|error| TraceError::Read { name: name.into(), byte: 0, error })?;
-        let Reading { mut requests, bad, .. } = reading;
+        let Reading { mut requests, bad, devices, names, .. } = reading;
         requests.sort_by_key(|&(time, sid, _)| (time, sid));
-        Ok(Self { steps: requests.into_iter(), bad: bad.into_iter() })
+        Ok(Self { steps: requests.into_iter(), bad: bad.into_iter(), devices, names })
+    }
+
+    /// As an event describes it; else its number there.
+    pub(super) fn device_name(&self, number: u32) -> Option<String> {
+        let id = u64::from_le_bytes(self.devices.name(number)?.try_into().ok()?);
+        Some(self.names.get(&id).map_or_else(|| id.to_string(), Clone::clone))
     }
 
     /// What is damaged comes first, so that nobody works on half a trace unknowingly.
@@ -103,6 +123,7 @@ struct Reading {
     requests: Vec<(u64, u64, Option<Raw>)>,
     bad: Vec<(Position, Bad)>,
     devices: Devices,
+    names: HashMap<u64, String>,
     skip_bad_max: u64,
 }
 
@@ -157,6 +178,9 @@ impl Reading {
     /// The event's number and what it is.
     fn request(&mut self, event: Event) -> (u64, Result<Parsed, Bad>) {
         let header = event.header.unwrap_or_default();
+        if let Some(Device { id, name }) = event.device {
+            self.names.insert(id, name);
+        }
         let parsed = match event.io {
             None => Ok(Parsed::Nothing),
             Some(io) => self.io(&io, header.timestamp),

@@ -11,6 +11,8 @@ use std::path::Path;
 
 /// What a part of a recording begins with.
 const MAGIC: &[u8; 8] = b"DSTGREC1";
+/// What stands before the name of a volume.
+const VOLUME: &str = "block volume ";
 
 /// Whether the file begins as a part of a recording does. What can be read only once is none.
 pub(super) fn is_part(path: &Path) -> bool {
@@ -37,6 +39,8 @@ pub(super) struct Recorded {
     pub(super) devices: Option<Devices>,
     /// What became of the requests.
     pub(super) run: Option<RecordedRun>,
+    /// The name of the volume, if it is of one that has a name.
+    pub(super) volume: Option<String>,
 }
 
 /// Reads all of it. What became of the requests is not counted for `warmup` from the first one on.
@@ -49,7 +53,7 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
     };
     let parts = list(path).map_err(|error| wrong(error.to_string()))?;
     let mut watched = Watched::new(warmup);
-    let (mut is_volume, mut last) = (false, None);
+    let (mut is_volume, mut volume, mut last) = (false, None, None);
     let (mut notes, mut is_begun) = (Vec::new(), false);
     for path in parts {
         let name = path.display().to_string();
@@ -71,6 +75,7 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
         }
         last = Some((begin.run, begin.part));
         is_volume = is_of_volume(&begin.subject);
+        volume = begin.subject.strip_prefix(VOLUME).map(str::to_owned);
         watched.note_subject(&begin.subject);
         replay(&part, &mut watched).map_err(|error: ReplayError| wrong(error.to_string()))?;
     }
@@ -96,7 +101,7 @@ pub(super) fn read(path: &Path, warmup: Span) -> Result<Recorded, TraceError> {
     };
     let requests = load.trace(is_volume).into_iter().map(raw).collect();
     let devices = load.devices();
-    Ok(Recorded { requests, note, devices, run })
+    Ok(Recorded { requests, note, devices, run, volume })
 }
 
 #[cfg(test)]

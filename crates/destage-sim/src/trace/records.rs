@@ -2,6 +2,7 @@
 
 use super::binary::{self, Blktrace, Fixed};
 use super::columns::Columns;
+use super::fields::Devices;
 use super::octf::Octf;
 use super::source::Source;
 use super::text::{Blkparse, Fio};
@@ -33,6 +34,9 @@ pub(super) enum Records {
 pub(super) trait ParseLine {
     /// Takes a line without its end; the first line has the number 1.
     fn parse(&mut self, line: &[u8], number: u64) -> Result<Parsed, Bad>;
+
+    /// Those that were met so far.
+    fn devices(&self) -> &Devices;
 }
 
 impl Records {
@@ -73,6 +77,16 @@ impl Records {
             }
         };
         Ok(Self::Lines(Lines::new(source), line))
+    }
+
+    /// What a device is called, where the trace says so.
+    pub(super) fn device_name(&self, number: u32) -> Option<String> {
+        match self {
+            Self::Lines(_, parser) => parser.devices().shown(number),
+            Self::Blktrace(_, blktrace) => blktrace.device_name(number),
+            Self::Octf(octf) => octf.device_name(number),
+            Self::Fixed(..) | Self::Loaded(_) => None,
+        }
     }
 
     /// The next record; `name` is used in messages.

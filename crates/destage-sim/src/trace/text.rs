@@ -65,6 +65,10 @@ impl ParseLine for Blkparse {
         let device = self.devices.number(device)?;
         Ok(Parsed::Request(Raw::new(time_ns, op, Extent::Range { device, offset, bytes })))
     }
+
+    fn devices(&self) -> &Devices {
+        &self.devices
+    }
 }
 
 /// Whether a field is like `259,0`.
@@ -142,5 +146,9 @@ impl ParseLine for Fio {
             },
         };
         Ok(Parsed::Request(Raw::new(time_ns, op, extent)))
+    }
+
+    fn devices(&self) -> &Devices {
+        &self.devices
     }
 }

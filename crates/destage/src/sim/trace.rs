@@ -218,6 +218,11 @@ impl Reading {
         self.progress.set(read);
     }
 
+    /// What a device is called, where the trace says so.
+    pub(crate) fn device_name(&self, number: u32) -> Option<String> {
+        self.trace.device_name(number)
+    }
+
     /// How slow devices were, if the trace is a recording.
     pub(crate) fn devices(&self) -> Option<Devices> {
         self.trace.devices().cloned()

@@ -1,14 +1,10 @@
 //! How simulations end: in time, overloaded, interrupted, or not at all begun.
 
-use super::{destage, generated, stdout, write};
+use super::{destage, generated, json, stdout, write};
 use destage_testkit::needs::trace;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-fn json(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout).expect("it is JSON")
-}
 
 #[test]
 fn flags_that_count_with_devices_only_are_refused_without() {
@@ -197,12 +193,6 @@ fn a_trace_is_converted_whole_or_in_part_and_comes_to_the_same() {
     assert_eq!(missing.status.code(), Some(17));
     let both = inspect(&["--trace-columns", columns, "--trace-format", "msr"]);
     assert_eq!(both.status.code(), Some(2));
-    // Objects have no place: that is said before a header stands where it would be taken for a trace.
-    let objects = folder.path().join("objects.oracleGeneral");
-    std::fs::write(&objects, &binary).expect("a file");
-    let objects = objects.display().to_string();
-    let refused = destage(&["sim", "convert", "--trace", &objects]);
-    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
     for wrong in [&["--from", "2s", "--until", "1s"][..], &["--op", "erase"], &["--to", "xml"]] {
         assert_eq!(convert(wrong).status.code(), Some(2), "{wrong:?}");
     }

@@ -1,5 +1,6 @@
 //! `destage sim` from the command line.
 
+mod converted;
 mod endings;
 mod told;
 
