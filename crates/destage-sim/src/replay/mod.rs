@@ -28,6 +28,10 @@ pub trait Observer {
     /// What stands at this byte of the file comes next. If the core then panics, it was changed: what it tells cannot have
     /// happened.
     fn reached(&mut self, _byte: u64) {}
+    /// Whether the replay is to end here.
+    fn is_stopped(&self) -> bool {
+        false
+    }
     /// A client asked a volume for this.
     fn asked(&mut self, _now: Time, _asked: &Asked) {}
     /// A unit stands for what is known by this.
@@ -42,6 +46,10 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn reached(&mut self, byte: u64) {
         self.0.reached(byte);
         self.1.reached(byte);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.0.is_stopped() || self.1.is_stopped()
     }
 
     fn asked(&mut self, now: Time, asked: &Asked) {
@@ -149,6 +157,9 @@ pub fn replay(part: &Part, observer: &mut dyn Observer) -> Result<Summary, Repla
     let mut byte = 0;
     while let Some(event) = events.next(&mut scratch)? {
         byte = byte.max(events.at());
+        if observer.is_stopped() {
+            break;
+        }
         observer.reached(byte);
         match event {
             Event::Input { now: at, input } => {

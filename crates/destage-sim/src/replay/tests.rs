@@ -177,6 +177,35 @@ impl Observer for Silent {
     fn effect(&mut self, _: Time, _: &Effect, _: &Core) {}
 }
 
+/// Looks at so many inputs.
+struct Brief(u64);
+
+impl Observer for Brief {
+    fn is_stopped(&self) -> bool {
+        self.0 == 0
+    }
+
+    fn input(&mut self, _: Time, _: &Input<'_>, _: &Core) {
+        self.0 -= 1;
+    }
+
+    fn effect(&mut self, _: Time, _: &Effect, _: &Core) {}
+}
+
+#[test]
+fn a_replay_ends_where_it_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = recorded(folder.path(), policy(), 300, 1 << 30);
+    let all = replay(&parts[0], &mut Silent).unwrap();
+    let some = replay(&parts[0], &mut Brief(200)).unwrap();
+    assert!(some.inputs == 200 && some.inputs < all.inputs, "{some:?} {all:?}");
+    assert!(some.effects < all.effects && some.ended < all.ended, "{some:?} {all:?}");
+    let mut load = Load::default();
+    replay(&parts[0], &mut load).unwrap();
+    let told = |until: u64| what_if_with(&load, Policy::clone, |told, _| told < until);
+    assert!(told(50).is_none() && told(u64::MAX).is_some());
+}
+
 #[test]
 fn what_was_recorded_gives_the_same_effects() {
     let folder = tempfile::tempdir().unwrap();

@@ -70,14 +70,15 @@ impl Load {
 
 /// Runs a load under the policy that `policy` makes of each recorded one, until the recording's end.
 pub fn what_if(load: &Load, policy: impl Fn(&Policy) -> Policy) -> Option<Outcome> {
-    what_if_with(load, policy, |_, _| {})
+    what_if_with(load, policy, |_, _| true)
 }
 
-/// As [`what_if`]; `progress` hears of every arrival, by how many there were and how many there are.
+/// As [`what_if`]; `progress` hears of every arrival, by how many there were and how many there are. Once it says no, the run ends
+/// without an outcome.
 pub fn what_if_with(
     load: &Load,
     policy: impl Fn(&Policy) -> Policy,
-    progress: impl FnMut(u64, u64),
+    progress: impl FnMut(u64, u64) -> bool,
 ) -> Option<Outcome> {
     let (began, first) = (load.began?, load.policy.as_ref()?);
     let core = Core::new(began, policy(first));
@@ -110,8 +111,7 @@ pub fn what_if_with(
         times_of: Default::default(),
     };
     run.restore();
-    run.all(&policy, progress);
-    Some(run.outcome())
+    run.all(&policy, progress).then(|| run.outcome())
 }
 
 /// Something that ends.
@@ -165,7 +165,12 @@ struct Run<'l> {
 }
 
 impl Run<'_> {
-    fn all(&mut self, policy: &impl Fn(&Policy) -> Policy, mut progress: impl FnMut(u64, u64)) {
+    /// Whether it came to the end.
+    fn all(
+        &mut self,
+        policy: &impl Fn(&Policy) -> Policy,
+        mut progress: impl FnMut(u64, u64) -> bool,
+    ) -> bool {
         let load = self.load;
         let (mut arrived, total) = (0, load.arrivals.len() as u64);
         loop {
@@ -195,11 +200,14 @@ impl Run<'_> {
                 self.schedule.happened(self.now, place, Moment::Told);
                 self.arrive(place, arrival, policy);
                 arrived += 1;
-                progress(arrived, total);
+                if !progress(arrived, total) {
+                    return false;
+                }
             }
         }
         self.now = self.now.max(load.ended);
         self.tell(Input::Tick);
+        true
     }
 
     /// The warm-up is over.

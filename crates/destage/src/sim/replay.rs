@@ -1,5 +1,6 @@
 //! `destage sim replay`: a recorded run once more; then the same load under another policy.
 
+use super::trace::{interrupt, is_interrupted, verdict};
 use crate::error::CliError;
 use crate::output::{Format, print, print_json};
 use crate::values::{bytes, interval, staleness};
@@ -96,6 +97,8 @@ struct PartReport {
     seconds: f64,
     /// The recording broke off here; what was read up to there is the same.
     broken_off_at: Option<u64>,
+    /// The replay was interrupted here.
+    interrupted_at: Option<u64>,
     /// Something is missing between the part before and this one.
     after_gap: bool,
 }
@@ -138,6 +141,7 @@ impl From<RecordedRun> for Recorded {
 
 /// Replays a recording.
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
+    interrupt()?;
     let paths = list(&args.file).map_err(|error| match error {
         ListError::Io { .. } => CliError::new(exit::TRACE_UNUSABLE, error),
         ListError::Missing(_) => CliError::usage(error),
@@ -150,7 +154,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         before: 0,
     };
     let mut parts = Vec::new();
-    for path in &paths {
+    for path in paths.iter().take_while(|_| !is_interrupted()) {
         match reading.part(path)? {
             Some(part) => parts.push(part),
             None => {
@@ -163,6 +167,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
     let (load, recorded) = newest.into_run();
     bar.finish();
     if parts.is_empty() {
+        verdict()?;
         let file = args.file.display();
         let message = format!("{file}: nothing was recorded: it broke off before it began");
         return Err(CliError::new(exit::TRACE_UNUSABLE, message));
@@ -180,7 +185,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
         what_if: None,
         assumptions: Vec::new(),
     };
-    if args.asks_what_if() {
+    if args.asks_what_if() && !is_interrupted() {
         if let Some(policy) = load.policy() {
             args.change(policy, is_volume)?;
         }
@@ -197,7 +202,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), CliError> {
     match args.output {
         Format::Table => print(&table(&report)),
         Format::Json => print_json(&report),
-    }
+    }?;
+    verdict()
 }
 
 impl ReplayArgs {
@@ -253,12 +259,13 @@ impl ReplayArgs {
     }
 }
 
-/// The load under another policy, with what is shown meanwhile.
+/// The load under another policy, with what is shown meanwhile; nothing if it is interrupted.
 fn simulated(load: &Load, doing: &str, policy: impl Fn(&Policy) -> Policy) -> Option<Outcome> {
     let mut bar = Progress::new(doing, 0);
     let outcome = what_if_with(load, policy, |done, total| {
         bar.set_total(total);
         bar.set(done);
+        !is_interrupted()
     });
     bar.finish();
     outcome
@@ -284,6 +291,10 @@ impl Observer for Reached<'_> {
     fn reached(&mut self, byte: u64) {
         REACHED.store(byte, Ordering::Relaxed);
         self.bar.set(self.before + byte);
+    }
+
+    fn is_stopped(&self) -> bool {
+        is_interrupted()
     }
 
     fn asked(&mut self, now: Time, asked: &Asked) {
@@ -396,6 +407,7 @@ fn report(path: &Path, part: &Part, summary: &Summary) -> PartReport {
             End::Whole => None,
             End::BrokenOff { at } => Some(at),
         },
+        interrupted_at: is_interrupted().then(|| REACHED.load(Ordering::Relaxed)),
         after_gap: part.begin.after_gap,
     }
 }
@@ -418,9 +430,10 @@ fn table(report: &Report) -> String {
         let _ = writeln!(out, "policy: {policy}");
     }
     for part in &report.parts {
-        let end = match part.broken_off_at {
-            None => String::new(),
-            Some(at) => format!("; the recording broke off at byte {at}"),
+        let end = match (part.interrupted_at, part.broken_off_at) {
+            (Some(at), _) => format!("; interrupted at byte {at}"),
+            (_, Some(at)) => format!("; the recording broke off at byte {at}"),
+            _ => String::new(),
         };
         let gap = if part.after_gap { "after a gap; " } else { "" };
         let _ = writeln!(

@@ -1,5 +1,6 @@
 //! How simulations end: in time, overloaded, interrupted, or not at all begun.
 
+use super::converted::recorded;
 use super::{destage, generated, json, stdout, write};
 use destage_testkit::needs::trace;
 use std::path::Path;
@@ -124,6 +125,51 @@ fn an_interrupt_shows_what_there_is_by_then() {
     let grid = write(folder.path(), "grid.toml", grid.as_bytes());
     let output = interrupted(&["sim", "sweep", &grid, "--threads", "1"]);
     assert_eq!(output.status.code(), Some(24), "{output:?}");
+}
+
+#[test]
+fn an_interrupted_replay_shows_what_was_replayed_by_then() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let name = recorded(folder.path(), "block");
+    let whole = std::fs::read(format!("{name}.1")).expect("its only part");
+    let pipe = format!("{name}.2");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+    assert!(made.success());
+    // Of two parts the second comes after the signal.
+    let ended = |form: &str, is_interrupted: bool| {
+        let child = Command::new(env!("CARGO_BIN_EXE_destage"))
+            .args(["sim", "replay", &name, "--when", "pressure", "--format", form])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        // Who opens it to write waits for who reads.
+        let mut writer = std::fs::File::options().write(true).open(&pipe).expect("it is read");
+        if is_interrupted {
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+        }
+        std::io::Write::write_all(&mut writer, &whole).expect("it is read to its end");
+        drop(writer);
+        child.wait_with_output().expect("it ends")
+    };
+    let output = ended("json", true);
+    assert_eq!(output.status.code(), Some(24), "{output:?}");
+    let report = json(&output);
+    let [first, second] = [0, 1].map(|part| report["parts"][part]["inputs"].as_u64());
+    assert!(first > Some(0) && second == Some(0), "{report}");
+    assert!(report["parts"][1]["interrupted_at"].is_u64(), "{report}");
+    assert!(report["parts"][0]["interrupted_at"].is_null(), "{report}");
+    assert!(report["recorded"].is_null() && report["what_if"].is_null(), "{report}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("interrupted: what is shown is what there was"), "{said}");
+    let table = ended("table", true);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("all as recorded; interrupted at byte "), "{table}");
+    // The control: nobody interrupts it.
+    let report = json(&ended("json", false));
+    assert_eq!(report["parts"][1]["inputs"].as_u64(), first, "{report}");
+    assert!(report["what_if"].is_object(), "{report}");
 }
 
 #[test]
