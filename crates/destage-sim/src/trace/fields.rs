@@ -35,15 +35,33 @@ pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-/// The fields of a line that is separated by commas; blanks and quotes around them do not count.
+/// The fields of a line that is separated by commas; blanks and quotes around them do not count, nor do commas within quotes.
 pub(super) fn commas(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|&byte| byte == b',').map(|field| {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let (field, after) = rest?.split_at(field_bytes(rest?));
+        rest = after.strip_prefix(b",");
         let field = field.trim_ascii();
-        match field {
+        Some(match field {
             [b'"', inner @ .., b'"'] => inner,
             _ => field,
-        }
+        })
     })
+}
+
+/// Bytes up to the comma that ends the first field. A quote that nothing closes is a letter like any other.
+fn field_bytes(line: &[u8]) -> usize {
+    let mut is_quoted = false;
+    let mut is_end = |&byte: &u8| {
+        is_quoted ^= byte == b'"';
+        byte == b',' && !is_quoted
+    };
+    let ends = match line.trim_ascii_start() {
+        [b'"', ..] => line.iter().position(&mut is_end).or((!is_quoted).then_some(line.len())),
+        _ => None,
+    };
+    let plain = || line.iter().position(|&byte| byte == b',');
+    ends.or_else(plain).unwrap_or(line.len())
 }
 
 /// The fields of a line that is separated by blanks.
@@ -127,6 +145,21 @@ mod tests {
         assert_eq!(scaled(b"18446744073709551615", 2), None);
         assert_eq!((hexadecimal(b"0x1b"), hexadecimal(b"1B")), (Some(27), Some(27)));
         assert_eq!(hexadecimal(b"xyz"), None);
+    }
+
+    #[test]
+    fn a_comma_within_quotes_parts_no_fields() {
+        for (line, fields) in [
+            (r#"1,"a,b", "c" ,"#, &["1", "a,b", "c", ""][..]),
+            (r#""a "",""b""",2"#, &[r#"a "",""b"""#, "2"]),
+            // Nothing closes these, or they do not begin a field.
+            (r#""a,b,c"#, &["\"a", "b", "c"]),
+            (r#"5"disk,3"disk"#, &["5\"disk", "3\"disk"]),
+            ("", &[""]),
+        ] {
+            let found: Vec<_> = commas(line.as_bytes()).map(String::from_utf8_lossy).collect();
+            assert_eq!(found, fields, "{line}");
+        }
     }
 
     #[test]
