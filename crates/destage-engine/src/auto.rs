@@ -13,6 +13,9 @@
 //! - *No oscillation.* A direction in which a step was kept closes the other one, and [`ATTEMPTS`] steps that were not kept close
 //!   their own, until the load has changed for good. So a steady load sees each setting go up and down its few values at most
 //!   once: never more than [`Auto::changes_max`] changes, whatever is measured.
+//! - *Advice.* [`Auto::advise`] names settings that somebody else thinks better. They are tried as one step, as far as the ranges
+//!   and the directions that are not closed let them, before any other. So they are judged as any step is. The same settings are
+//!   tried once, and [`ATTEMPTS`] of all that are advised at most, until the load has changed for good.
 //! - *Another load.* When the rate or what is measured under the same settings is another one for two periods, the user's
 //!   settings come back at once, since what was found for one load is not known to be good for the next. Then all is open again,
 //!   but no sooner than [`SPACING_MIN`] periods after the last time, and later the more often it happens.
@@ -27,10 +30,11 @@ mod tests;
 pub use knobs::{Direction, Knob, Knobs, Ranges};
 pub use measure::{Counts, Goal};
 
+use core::cmp::Ordering;
 use destage_core::{Acknowledge, Policy, Span, Time, When};
 use measure::Measure;
 
-/// So many steps of one direction that were not kept close it.
+/// So many steps of one direction that were not kept close it. So many advices are tried.
 pub const ATTEMPTS: u8 = 3;
 /// All is open again no sooner than so many periods after the last time.
 pub const SPACING_MIN: u64 = 32;
@@ -86,6 +90,8 @@ pub enum Verdict {
 pub enum Reason {
     /// A step is tried from this on.
     Measured(f64),
+    /// What was advised is tried from this on.
+    Advised(f64),
     /// The step made it less.
     Better(f64, f64),
     /// The step did not make it less by the margin.
@@ -131,6 +137,10 @@ pub struct Auto {
     is_named: bool,
     /// Of each knob: what is known of its directions.
     directions: [Directions; Knob::ALL.len()],
+    /// What was advised and is to be tried.
+    advice: Option<Knobs>,
+    /// What was advised and tried since all was open.
+    advised: Advised,
     trial: Option<Trial>,
     /// What a steady load measures under what is in force.
     reference: Option<Measure>,
@@ -163,11 +173,32 @@ impl Directions {
     }
 }
 
+/// Advices that were tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Advised {
+    tried: [Option<Knobs>; ATTEMPTS as usize],
+    count: u8,
+}
+
+impl Advised {
+    /// Whether settings may be tried that were advised.
+    fn is_open(&self, to: Knobs) -> bool {
+        self.count < ATTEMPTS && !self.tried.contains(&Some(to))
+    }
+
+    fn note(&mut self, to: Knobs) {
+        if let Some(place) = self.tried.get_mut(usize::from(self.count)) {
+            *place = Some(to);
+            self.count += 1;
+        }
+    }
+}
+
 /// A step under trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    knob: Knob,
-    direction: Direction,
+    /// Which one; `None` for what was advised.
+    step: Option<(Knob, Direction)>,
     from: Knobs,
     before: Measure,
 }
@@ -181,6 +212,8 @@ impl Auto {
             seen: policy.clone(),
             is_named: false,
             directions: [Directions::default(); Knob::ALL.len()],
+            advice: None,
+            advised: Advised::default(),
             trial: None,
             reference: None,
             since: None,
@@ -227,7 +260,7 @@ impl Auto {
     }
 
     /// The most changes that a steady load can see, from the user's settings on: each kept step once in one direction of each
-    /// knob, a way there and back for each step that was not kept, and one way back where a limit is met.
+    /// knob, a way there and back for each step that was not kept and for each advice, and one way back where a limit is met.
     pub fn changes_max(&self) -> u64 {
         let ranges = self.settings.ranges.within(&self.seen, self.base);
         let steps = |&step: &(Knob, Direction)| {
@@ -238,8 +271,9 @@ impl Auto {
             };
             core::iter::from_fn(|| next(&mut knobs)).count() as u64
         };
-        let each = |step| steps(step) + 2 * u64::from(ATTEMPTS);
-        1 + self.settings.goal.steps().iter().map(each).sum::<u64>()
+        let there_and_back = 2 * u64::from(ATTEMPTS);
+        let each = |step| steps(step) + there_and_back;
+        1 + there_and_back + self.settings.goal.steps().iter().map(each).sum::<u64>()
     }
 
     /// Looks at what the server has counted since its start, with `policy` in force. What is told has happened: the policy that
@@ -302,6 +336,11 @@ impl Auto {
         self.is_named = true;
     }
 
+    /// Somebody advises these settings: they are tried once nothing else is. Only the newest advice is.
+    pub fn advise(&mut self, to: Knobs) {
+        self.advice = Some(to);
+    }
+
     /// It is switched off: what the user has set is in force again.
     pub fn stop(&mut self, now: Time, policy: &mut Policy) -> Option<Told> {
         if *policy != self.seen {
@@ -332,31 +371,70 @@ impl Auto {
             self.wait -= 1;
             return None;
         }
+        if let Some(to) = self.advice.take().and_then(|to| self.reach(policy, to, &measure)) {
+            self.advised.note(to);
+            return Some(self.try_out(now, policy, None, to, measure));
+        }
         let ranges = self.settings.ranges.within(policy, self.base);
         let from = Knobs::of(policy);
-        let (knob, direction, to) = self.settings.goal.steps().iter().find_map(|&step| {
+        let (step, to) = self.settings.goal.steps().iter().find_map(|&step| {
             let (knob, direction) = step;
             let known = &self.directions[knob as usize];
             // What did nothing may do so because it was too little.
             let factor = FACTOR << known.failed[direction as usize];
             let to = ranges.step(from, step, factor)?;
-            (known.is_open(direction) && measure.is_felt(knob, from))
-                .then_some((knob, direction, to))
+            (known.is_open(direction) && measure.is_felt(knob, from)).then_some((step, to))
         })?;
-        self.trial = Some(Trial { knob, direction, from, before: measure });
-        Some(self.set(now, policy, to, Verdict::Tried, Reason::Measured(measure.score)))
+        Some(self.try_out(now, policy, Some(step), to, measure))
+    }
+
+    fn try_out(
+        &mut self,
+        now: Time,
+        policy: &mut Policy,
+        step: Option<(Knob, Direction)>,
+        to: Knobs,
+        before: Measure,
+    ) -> Told {
+        let reason = match step {
+            Some(_) => Reason::Measured(before.score),
+            None => Reason::Advised(before.score),
+        };
+        self.trial = Some(Trial { step, from: Knobs::of(policy), before });
+        self.set(now, policy, to, Verdict::Tried, reason)
+    }
+
+    /// How far it may go to what was advised: nothing if that is nowhere, or where it was by an advice before.
+    fn reach(&self, policy: &Policy, to: Knobs, measure: &Measure) -> Option<Knobs> {
+        let ranges = self.settings.ranges.within(policy, self.base);
+        let from = Knobs::of(policy);
+        let mut reached = from;
+        for knob in Knob::ALL {
+            let value = ranges.toward(from, to, knob);
+            let kept = self.directions[knob as usize].kept;
+            // Against what was kept there is no way back: it would go to and fro.
+            let is_open = direction(from.get(knob), value)
+                .is_some_and(|direction| kept.is_none_or(|kept| kept == direction));
+            if is_open && measure.is_felt(knob, from) {
+                reached = reached.with(knob, value);
+            }
+        }
+        (reached != from && self.advised.is_open(reached)).then_some(reached)
     }
 
     /// A period under trial is over.
     fn judge(&mut self, now: Time, policy: &mut Policy, after: Measure) -> Option<Told> {
-        let Trial { knob, direction, from, before } = self.trial?;
+        let Trial { from, before, .. } = self.trial?;
         let verdict = after.verdict(&before, self.settings.goal);
         if let Reason::Better(..) = verdict {
+            let to = Knobs::of(policy);
+            for knob in Knob::ALL {
+                let kept = &mut self.directions[knob as usize].kept;
+                *kept = direction(from.get(knob), to.get(knob)).or(*kept);
+            }
             self.trial = None;
-            self.directions[knob as usize].kept = Some(direction);
             self.reference = Some(after);
             self.done.kept += 1;
-            let to = Knobs::of(policy);
             return Some(Told { verdict: Verdict::Kept, from, to, reason: verdict });
         }
         self.end_trial(now, policy, verdict)
@@ -364,10 +442,16 @@ impl Auto {
 
     /// A step under trial, if there is one, is taken back. The next one waits the longer the more of them there were.
     fn end_trial(&mut self, now: Time, policy: &mut Policy, reason: Reason) -> Option<Told> {
-        let Trial { knob, direction, from, .. } = self.trial.take()?;
-        let failed = &mut self.directions[knob as usize].failed[direction as usize];
-        *failed = failed.saturating_add(1);
-        self.wait = 1 << *failed;
+        let Trial { step, from, .. } = self.trial.take()?;
+        let times = match step {
+            Some((knob, direction)) => {
+                let failed = &mut self.directions[knob as usize].failed[direction as usize];
+                *failed = failed.saturating_add(1);
+                *failed
+            }
+            None => self.advised.count,
+        };
+        self.wait = 1 << times;
         self.strange = 0;
         Some(self.set(now, policy, from, Verdict::WentBack, reason))
     }
@@ -380,6 +464,7 @@ impl Auto {
         for directions in &mut self.directions {
             directions.failed = [ATTEMPTS; 2];
         }
+        self.advised.count = ATTEMPTS;
         self.reference = None;
         self.back_to_base(now, policy, Reason::Limit)
     }
@@ -387,7 +472,7 @@ impl Auto {
     /// What was found is not known to be good for this load.
     fn load_changed(&mut self, now: Time, policy: &mut Policy, measure: Measure) -> Option<Told> {
         let is_untried = |it: &Directions| it.failed == [0; 2] && it.kept.is_none();
-        if self.directions.iter().all(is_untried) {
+        if self.directions.iter().all(is_untried) && self.advised.count == 0 {
             // Nothing was found for the load before either.
             (self.reference, self.strange) = (Some(measure), 0);
             return None;
@@ -408,6 +493,7 @@ impl Auto {
     /// Nothing is known of the load.
     fn open(&mut self) {
         self.directions = [Directions::default(); Knob::ALL.len()];
+        (self.advice, self.advised) = (None, Advised::default());
         (self.trial, self.reference, self.strange) = (None, None, 0);
         (self.wait, self.opened) = (0, 0);
     }
@@ -463,4 +549,13 @@ impl Auto {
 /// How long what was written under a policy may still be on its way.
 fn settling(policy: &Policy, period: Span) -> Span {
     Span(policy.limits.linger.0.saturating_mul(2)).max(Span(period.0 / LOOKS))
+}
+
+/// From one value to the other; nothing where they are the same.
+fn direction(from: u64, to: u64) -> Option<Direction> {
+    match to.cmp(&from) {
+        Ordering::Greater => Some(Direction::Up),
+        Ordering::Less => Some(Direction::Down),
+        Ordering::Equal => None,
+    }
 }

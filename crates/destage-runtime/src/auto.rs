@@ -1,5 +1,6 @@
 //! `--auto` as users write it, and what is logged and reported of it. What it decides is in [`destage_engine::auto`].
 
+use crate::policy::{self, PolicyTextError};
 use crate::status::AutoReport;
 use crate::units::Interval;
 use destage_core::{Policy, Span, Time};
@@ -16,11 +17,13 @@ pub struct AutoOptions {
     pub ranges: Ranges,
     /// How long one setting is measured.
     pub period: Span,
+    /// How often advice on the server's own recording is asked for; `None` for never.
+    pub advice: Option<Span>,
 }
 
 impl Default for AutoOptions {
     fn default() -> Self {
-        Self { goal: None, ranges: Ranges::default(), period: PERIOD }
+        Self { goal: None, ranges: Ranges::default(), period: PERIOD, advice: None }
     }
 }
 
@@ -65,18 +68,20 @@ pub struct AutoPilot {
     place: String,
     machine: Option<Auto>,
     last: Option<String>,
+    advice: Option<String>,
 }
 
 impl AutoPilot {
     /// What the user asks for, with `policy` as the user has set it.
     pub fn new(now: Time, options: AutoOptions, place: &str, policy: &Policy) -> Self {
-        let mut it = Self { options, place: place.to_owned(), machine: None, last: None };
+        let place = place.to_owned();
+        let mut it = Self { options, place, machine: None, last: None, advice: None };
         it.begin(now, policy);
         it
     }
 
     fn begin(&mut self, now: Time, policy: &Policy) {
-        let AutoOptions { goal, ranges, period } = self.options;
+        let AutoOptions { goal, ranges, period, advice: _ } = self.options;
         let machine = |goal| Auto::new(now, AutoSettings { goal, ranges, period }, policy);
         self.machine = goal.map(machine);
     }
@@ -92,6 +97,36 @@ impl AutoPilot {
         let told = self.machine.as_mut()?.look(now, &mut next, counts)?;
         self.tell(&told);
         (next != *policy).then_some(next)
+    }
+
+    /// Whether somebody is to ask for advice now: it is switched on.
+    pub fn wants_advice(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    /// This was advised, with `policy` in force, as words of the command `policy`; or why nothing was. Of the words those are
+    /// taken that it may change.
+    ///
+    /// # Errors
+    /// One of these words cannot be read.
+    pub fn advise(
+        &mut self,
+        policy: &Policy,
+        advice: Result<Vec<String>, String>,
+    ) -> Result<(), PolicyTextError> {
+        let Some(machine) = &mut self.machine else { return Ok(()) };
+        let words = match advice {
+            Ok(words) => words,
+            Err(why) => {
+                self.advice = Some(format!("none: {why}"));
+                return Ok(());
+            }
+        };
+        self.advice = Some(words.join(" "));
+        let mut words = words;
+        words.retain(|word| ["linger=", "batch="].iter().any(|part| word.starts_with(part)));
+        machine.advise(Knobs::of(&policy::change(policy, &words)?));
+        Ok(())
     }
 
     /// The user has changed the policy to this one by these arguments: what they name is what it returns to from then on.
@@ -150,6 +185,7 @@ impl AutoPilot {
             kept_total: done.kept,
             went_back_total: done.went_back,
             last: self.last.clone(),
+            advice: self.advice.clone(),
         })
     }
 }
@@ -159,6 +195,7 @@ fn text(told: &Told, goal: Option<Goal>) -> String {
     let Told { verdict, from, to, reason } = *told;
     let what = difference(from, to);
     let done = match verdict {
+        Verdict::Tried if matches!(reason, Reason::Advised(_)) => "is tried as advised",
         Verdict::Tried => "is tried",
         Verdict::Kept => "is kept",
         Verdict::WentBack => "goes back",
@@ -172,7 +209,7 @@ fn text(told: &Told, goal: Option<Goal>) -> String {
         _ => "the origin writes for each change",
     };
     let why = match reason {
-        Reason::Measured(now) => format!("{of} {} now", measured(now)),
+        Reason::Measured(now) | Reason::Advised(now) => format!("{of} {} now", measured(now)),
         Reason::Better(before, after) => {
             format!("{of} {}, {} before", measured(after), measured(before))
         }
@@ -275,6 +312,36 @@ mod tests {
         assert_eq!(named("when=async"), (linger, batch));
         assert_eq!(named("linger=40ms"), (0.04, batch));
         assert_eq!(named("batch=8000"), (0.04, 8_000));
+    }
+
+    #[test]
+    fn of_what_is_advised_what_it_may_change_is_taken_and_the_rest_is_told() {
+        let set = defaults::rows::policy();
+        let options = AutoOptions { goal: Some(Goal::Writes), ..AutoOptions::default() };
+        let mut pilot = AutoPilot::new(Time::ZERO, options, "", &set);
+        let words = |text: &str| Ok(text.split(' ').map(str::to_owned).collect());
+        let told = |pilot: &AutoPilot| pilot.report(&set).unwrap().advice;
+        assert_eq!(told(&pilot), None);
+        // Those of a volume have policies that rows do not have.
+        let all = "journaled order=epoch when=adaptive commit=flush staleness=1h linger=80ms";
+        assert_eq!(pilot.advise(&set, words(all)), Ok(()));
+        assert_eq!(told(&pilot).unwrap(), all);
+        let mut policy = set.clone();
+        let mut counts = Counts::default();
+        let tried = (0..100).find_map(|look| {
+            (counts.written, counts.changes) = (counts.written + 1_000, counts.changes + 1_000);
+            (counts.groups, counts.sent) = (counts.groups + 1_000, counts.sent + 1_000);
+            pilot.look(Time::from_secs(2 * look), &policy, &counts)
+        });
+        policy.limits.linger = Span::from_millis(80);
+        assert_eq!(tried, Some(policy), "nothing else of the policy");
+        let last = pilot.report(&set).unwrap().last.unwrap();
+        assert!(last.starts_with("linger 20ms -> 80ms is tried as advised: the origin"), "{last}");
+        assert!(pilot.advise(&set, words("linger=soon")).is_err());
+        assert_eq!(pilot.advise(&set, Err("there is no recording".into())), Ok(()));
+        assert_eq!(told(&pilot).unwrap(), "none: there is no recording");
+        pilot.switch(Time::ZERO, None, &set);
+        assert!(!pilot.wants_advice());
     }
 
     #[test]

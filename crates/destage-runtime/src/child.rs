@@ -1,9 +1,10 @@
-//! `--run 'CMD'`: a command that lives as long as the server it talks to.
+//! Commands that live no longer than the server: that of `--run 'CMD'`, and what makes advice on its recording.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getppid, kill_process,
+    kill_process_group, prlimit, set_parent_process_death_signal, waitid,
 };
 use std::convert::Infallible;
 use std::io::{self, IsTerminal};
@@ -52,11 +53,23 @@ impl Child {
             };
         }
         // At a terminal it stays in the group in front: others may not read there, and Ctrl-C would not reach it.
-        let is_group = !io::stdin().is_terminal();
+        Self::start(shell, !io::stdin().is_terminal(), done)
+    }
+
+    /// Starts a command, as the first of a group of its own that is signalled with it if `is_group`, and calls `done` as
+    /// [`Child::run`] does.
+    ///
+    /// # Errors
+    /// It or the thread could not be started.
+    pub fn start(
+        mut command: Command,
+        is_group: bool,
+        done: impl FnOnce(u8) + Send + 'static,
+    ) -> io::Result<Self> {
         if is_group {
-            shell.process_group(0);
+            command.process_group(0);
         }
-        let mut child = shell.spawn()?;
+        let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let (running, runs) = bounded::<Infallible>(0);
         let started = Self {
@@ -87,6 +100,15 @@ impl Child {
                 started.kill();
                 Err(error)
             }
+        }
+    }
+
+    /// Lets it use no more than so much of something from now on, where the system takes that.
+    pub fn limit(&self, resource: Resource, most: u64) {
+        let process = lock(&self.process);
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        if let Some(error) = process.and_then(|pid| prlimit(Some(pid), resource, limit).err()) {
+            tracing::debug!(%error, ?resource, "a command is not limited");
         }
     }
 
@@ -124,9 +146,22 @@ impl Child {
         let Some(pid) = *process else { return };
         let kill = if self.is_group { kill_process_group } else { kill_process };
         if let Err(error) = kill(pid, signal) {
-            tracing::warn!(%error, ?signal, "cannot signal the command of --run");
+            tracing::warn!(%error, ?signal, "cannot signal a command of this server");
         }
     }
+}
+
+/// Has the kernel kill this process once the thread has ended that started it, in the process of this number.
+///
+/// # Errors
+/// That process did not start this one, or has ended already.
+pub fn end_with(parent: u32) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // One that had ended by then sends no signal.
+    if getppid().and_then(|pid| u32::try_from(pid.as_raw_pid()).ok()) == Some(parent) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("process {parent} does not wait for this one")))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 //! port, progress, logging, signals and exit codes. Knows nothing of any protocol or store.
 
 pub mod admin;
+pub mod advice;
 pub mod auth;
 pub mod auto;
 pub mod child;

@@ -4,6 +4,7 @@
 //! that is done, the time is over, or it is asked for once more.
 
 use crate::admin::{self, AdminHandle, Control};
+use crate::advice::{Advised, Adviser, Recording};
 use crate::auth::Auth;
 use crate::child::Child;
 use crate::clock::Clock;
@@ -80,6 +81,7 @@ pub struct Shell<E> {
     ending: Option<Ending>,
     /// The command that runs beside it. The signals' thread ends it as well.
     child: Arc<OnceLock<Child>>,
+    adviser: Option<Adviser>,
 }
 
 /// An end that was asked for.
@@ -112,6 +114,7 @@ impl<E> Shell<E> {
             signals: None,
             ending: None,
             child: Arc::default(),
+            adviser: None,
         })
     }
 
@@ -241,6 +244,19 @@ impl<E> Shell<E> {
         Ok(())
     }
 
+    /// Asks for advice on these recordings, until the server begins to end.
+    ///
+    /// # Errors
+    /// The system has no thread.
+    pub fn ask_for_advice(
+        &mut self,
+        recordings: Vec<Recording>,
+        server: Arc<dyn Advised>,
+    ) -> io::Result<()> {
+        self.adviser = Adviser::start(recordings, server)?;
+        Ok(())
+    }
+
     /// Where the admin port is, for the ready line.
     pub fn admin_address(&self) -> String {
         self.admin.as_ref().map_or_else(|| "none".into(), |admin| admin.addr().to_string())
@@ -297,6 +313,7 @@ impl<E> Shell<E> {
     pub fn drain(&mut self, dirty: u64, limit: Span) {
         tracing::info!(groups = dirty, "shutting down: destaging what is dirty");
         notify::stopping("shutting down: destaging what is dirty");
+        self.adviser = None;
         // What it writes as it ends is destaged as well, where that is taken.
         if let Some(child) = self.child.get() {
             child.ask();

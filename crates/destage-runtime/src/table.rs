@@ -129,12 +129,14 @@ fn auto(auto: &AutoReport) -> Rows {
         count(auto.went_back_total)
     );
     let user = Interval(Span::from_nanos((auto.user_linger_seconds * 1e9).round() as u64));
-    vec![
+    let mut rows = vec![
         ("auto", format!("{}, {}", auto.goal, auto.state)),
         ("set by the user", format!("linger {user}, batch {}", auto.user_batch_groups)),
         ("changes", done),
         ("last", auto.last.clone().unwrap_or_else(|| "none yet".into())),
-    ]
+    ];
+    rows.extend(auto.advice.iter().map(|advice| ("advice", advice.clone())));
+    rows
 }
 
 fn derived(derived: &DerivedReport) -> Rows {

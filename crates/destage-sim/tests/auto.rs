@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use destage_core::{Policy, Span, Time};
-use destage_engine::auto::{Auto, AutoSettings, Counts, Goal, Knobs, Ranges, SPACING_MIN, Verdict};
+use destage_engine::auto::{
+    Auto, AutoSettings, Counts, Goal, Knobs, Ranges, Reason, SPACING_MIN, Verdict,
+};
 use destage_runtime::units::{Bytes, Interval};
 use destage_sim::generate::{Generate, Load, Ycsb};
 use destage_sim::machine::{
@@ -122,6 +124,8 @@ fn case(seed: u64) -> Case {
 struct Seen {
     first: Option<Policy>,
     looks: Vec<(Time, Counts)>,
+    /// Of each look whether what it decided is left out of the end, as a trial of advice is.
+    left_out: Vec<bool>,
     /// Policies that were in force, each as it came into force.
     policies: Vec<Policy>,
     staleness_max: Span,
@@ -131,16 +135,21 @@ struct Seen {
 impl Seen {
     /// Blocks sent for each change, and what an acknowledgement took in the mean, in the last third.
     fn end(&self) -> (f64, f64) {
-        let (first, last) =
-            (&self.looks[self.looks.len() * 2 / 3].1, &self.looks.last().unwrap().1);
-        let changes = (last.changes - first.changes).max(1) as f64;
-        let answers = (last.answers - first.answers).max(1) as f64;
-        let took = (last.answers_nanos - first.answers_nanos) as f64 / 1e9;
-        ((last.sent - first.sent) as f64 / changes, took / answers)
+        let from = self.looks.len() * 2 / 3;
+        let steps = self.looks[from..].windows(2).zip(&self.left_out[from..]);
+        let counted: Vec<_> = steps.filter(|(_, left_out)| !**left_out).map(|it| it.0).collect();
+        let sum = |of: fn(&Counts) -> u128| {
+            counted.iter().map(|both| of(&both[1].1) - of(&both[0].1)).sum::<u128>() as f64
+        };
+        let changes = sum(|counts| counts.changes.into()).max(1.0);
+        let answers = sum(|counts| counts.answers.into()).max(1.0);
+        let took = sum(|counts| counts.answers_nanos) / 1e9;
+        (sum(|counts| counts.sent.into()) / changes, took / answers)
     }
 }
 
-fn run(case: &Case, mut decide: impl FnMut(&mut Look<'_>)) -> Seen {
+/// Runs a case; `decide` says whether what it decided is left out of the end.
+fn run(case: &Case, mut decide: impl FnMut(&mut Look<'_>) -> bool) -> Seen {
     let mut seen = Seen::default();
     let mut look = |mut look: Look<'_>| {
         seen.first.get_or_insert_with(|| look.policy.clone());
@@ -148,7 +157,7 @@ fn run(case: &Case, mut decide: impl FnMut(&mut Look<'_>)) -> Seen {
         seen.dirty_max = seen.dirty_max.max(look.status.dirty_bytes);
         seen.looks.push((look.now, look.counts));
         let before = look.policy.clone();
-        decide(&mut look);
+        seen.left_out.push(decide(&mut look));
         if *look.policy != before {
             seen.policies.push(look.policy.clone());
         }
@@ -204,45 +213,93 @@ fn settings(goal: Goal) -> AutoSettings {
     AutoSettings { goal, ranges: Ranges::default(), period: PERIOD }
 }
 
-/// Runs a case with the real one. What is wrong, what it has kept, and by which factor less was sent in the end.
-fn with_auto(case: &Case) -> (Vec<String>, u64, f64) {
-    let plain = run(case, |_| {});
+/// What somebody advises at the look of this number who means no good, or knows nothing: all to and fro, or always the same.
+fn hostile(seed: u64, at: u64) -> Knobs {
+    let least = Knobs { linger: Span::ZERO, batch: 1 };
+    let most = Knobs { linger: Span::from_secs(1), batch: 65_536 };
+    let any = Knobs {
+        linger: Span(pick(seed, 1_000 + at, &[0, 1, 1_000_000, 70_000_000, 1_000_000_000])),
+        batch: pick(seed, 2_000 + at, &[0, 1, 16, 100, 10_000]),
+    };
+    match seed / 16 % 4 {
+        0 => [least, most][(at / 5 % 2) as usize],
+        1 => least,
+        2 => most,
+        _ => any,
+    }
+}
+
+/// What came of a run with the real one.
+struct Outcome {
+    seed: u64,
+    kind: Kind,
+    goal: Goal,
+    wrong: Vec<String>,
+    kept: u64,
+    /// Advices that were tried.
+    advised: u64,
+    /// By which factor less was sent in the end.
+    fewer: f64,
+}
+
+/// Runs all cases, or the one that was asked for.
+///
+/// # Panics
+/// Something is wrong.
+fn with_auto(is_advised: bool) -> Vec<Outcome> {
+    let seeds = match std::env::var("DESTAGE_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (0..240).collect::<Vec<u64>>(),
+    };
+    let all: Vec<_> =
+        seeds.into_par_iter().map(|seed| with_auto_in(&case(seed), is_advised)).collect();
+    let wrong = all.iter().filter(|it| !it.wrong.is_empty());
+    let wrong: Vec<_> = wrong.map(|it| (it.seed, it.kind, it.goal, &it.wrong)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    all
+}
+
+fn with_auto_in(case: &Case, is_advised: bool) -> Outcome {
+    let plain = run(case, |_| false);
     let mut auto: Option<Auto> = None;
+    let (mut at, mut advised) = (0, 0);
     let seen = run(case, |look| {
         let auto =
             auto.get_or_insert_with(|| Auto::new(look.now, settings(case.goal), look.policy));
+        at += 1;
+        if is_advised {
+            auto.advise(hostile(case.seed, at));
+        }
         let before = Knobs::of(look.policy);
         if let Some(told) = auto.look(look.now, look.policy, &look.counts) {
             assert_eq!(told.verdict == Verdict::Kept, before == Knobs::of(look.policy), "{told:?}");
+            advised += u64::from(matches!(told.reason, Reason::Advised(_)));
         }
+        // What bad advice costs while it is tried is not what is left of it.
+        is_advised && auto.is_trying()
     });
     let auto = auto.unwrap();
     assert_eq!(seen.policies.len() as u64, auto.done().changes);
-    let fewer = plain.end().0 / seen.end().0.max(1e-9);
-    (wrong(case, &plain, &seen, auto.changes_max()), auto.done().kept, fewer)
+    Outcome {
+        seed: case.seed,
+        kind: case.kind,
+        goal: case.goal,
+        wrong: wrong(case, &plain, &seen, auto.changes_max()),
+        kept: auto.done().kept,
+        advised,
+        fewer: plain.end().0 / seen.end().0.max(1e-9),
+    }
 }
 
 /// > `--auto` never changes anything else of the policy, and never leaves the ranges that the user allows.
 #[test]
 fn hundreds_of_loads_keep_the_contract_see_few_changes_and_end_no_worse() {
-    let seeds = match std::env::var("DESTAGE_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => (0..240).collect::<Vec<u64>>(),
-    };
-    let runs: Vec<_> = seeds
-        .into_par_iter()
-        .map(|seed| {
-            let case = case(seed);
-            let (wrong, kept, fewer) = with_auto(&case);
-            (case.seed, case.kind, case.goal, wrong, kept, fewer)
-        })
-        .collect();
-    let bad: Vec<_> = runs.iter().filter(|run| !run.3.is_empty()).collect();
-    assert!(bad.is_empty(), "{bad:#?}");
+    let runs = with_auto(false);
     // That it does anything at all.
     let won = |kind: Kind| {
-        let of = runs.iter().filter(|run| run.1 == kind && run.2 == Goal::Writes);
-        let (all, won) = of.fold((0, 0), |(all, won), run| (all + 1, won + u32::from(run.5 > 1.1)));
+        let of = runs.iter().filter(|run| run.kind == kind && run.goal == Goal::Writes);
+        let (all, won) =
+            of.fold((0, 0), |(all, won), run| (all + 1, won + u32::from(run.fewer > 1.1)));
         println!("{kind:?}: {won} of {all} loads write a tenth less at the origin");
         (all, won)
     };
@@ -252,11 +309,21 @@ fn hundreds_of_loads_keep_the_contract_see_few_changes_and_end_no_worse() {
     }
 }
 
+/// What is advised is tried as any step is: bad advice breaks no promise, and does not make it go to and fro.
+#[test]
+fn hundreds_of_loads_with_advice_of_any_kind_keep_the_contract_and_see_few_changes() {
+    let runs = with_auto(true);
+    let tried = runs.iter().filter(|run| run.advised > 0).count();
+    let kept = runs.iter().filter(|run| run.kept > 0).count();
+    println!("{tried} of {} loads tried an advice, {kept} kept a step", runs.len());
+    assert!(runs.len() == 1 || tried * 2 > runs.len(), "{tried} of {}", runs.len());
+}
+
 /// Machines that are wrong in one way each.
 #[test]
 fn a_machine_that_is_wrong_is_caught() {
     type Wrong = fn(&mut Look<'_>, u64);
-    let wrongs: [(&str, Wrong, &str); 4] = [
+    let wrongs: [(&str, Wrong, &str); 6] = [
         // It goes up and down as it likes.
         (
             "restless",
@@ -269,6 +336,9 @@ fn a_machine_that_is_wrong_is_caught() {
         ("boundless", |look, _| look.policy.limits.linger = Span::from_secs(1), "out of its range"),
         // It takes the contract for a setting.
         ("generous", |look, _| look.policy.staleness = Span::from_secs(3_600), "something else"),
+        // It does whatever it is advised.
+        ("obedient", |look, at| hostile(0, at).apply(look.policy), "changes, of at most"),
+        ("credulous", |look, at| hostile(32, at).apply(look.policy), "out of its range"),
         // It keeps what was worse.
         (
             "deaf",
@@ -282,11 +352,12 @@ fn a_machine_that_is_wrong_is_caught() {
     for (name, decide, expected) in wrongs {
         let caught = (0..60).map(|n| n * 4).any(|seed| {
             let case = case(seed);
-            let plain = run(&case, |_| {});
+            let plain = run(&case, |_| false);
             let mut at = 0;
             let seen = run(&case, |look| {
                 at += 1;
                 decide(look, at);
+                false
             });
             let auto = Auto::new(Time::ZERO, settings(case.goal), plain.first.as_ref().unwrap());
             let wrong = wrong(&case, &plain, &seen, auto.changes_max());

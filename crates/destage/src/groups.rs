@@ -55,6 +55,7 @@ const GROUPS: &[Group] = &[
             "auto-linger",
             "auto-batch",
             "auto-period",
+            "auto-advice",
             "retain",
             "bypass-sequential",
             "parked-limit",

@@ -53,6 +53,11 @@ pub(crate) struct AutoArgs {
     /// How long --auto measures one setting before it decides. 1s to 1h.
     #[arg(long, default_value_t = Interval(PERIOD), value_parser = |s: &str| interval(s, "1s", "1h"), value_name = "TIME")]
     auto_period: Interval,
+
+    /// How often --auto asks 'destage sim advise' about the server's own recording (--record), and tries what it may change of the
+    /// advice as one step. The search is a process of its own at the lowest priority. 1s to 1d, or none.
+    #[arg(long, default_value = "none", value_parser = advice, value_name = "TIME")]
+    auto_advice: AdviceEvery,
 }
 
 /// A goal, or none.
@@ -62,6 +67,10 @@ struct GoalWord(Option<Goal>);
 #[derive(Clone, Copy, Debug)]
 struct LingerRange(Span, Span);
 
+/// A time between two advices, or none.
+#[derive(Clone, Copy, Debug)]
+struct AdviceEvery(Option<Span>);
+
 fn goal(text: &str) -> Result<GoalWord, String> {
     parse_goal(text).map(GoalWord)
 }
@@ -69,6 +78,14 @@ fn goal(text: &str) -> Result<GoalWord, String> {
 fn linger_range(text: &str) -> Result<LingerRange, String> {
     let (low, high) = range(text, "1ms..500ms", |end| interval(end, "0", "1s"))?;
     Ok(LingerRange(low.span(), high.span()))
+}
+
+fn advice(text: &str) -> Result<AdviceEvery, String> {
+    if text == "none" {
+        return Ok(AdviceEvery(None));
+    }
+    let every = interval(text, "1s", "1d").map_err(|error| format!("{error}; or 'none'"))?;
+    Ok(AdviceEvery(Some(every.span())))
 }
 
 /// `MIN..MAX`, both included.
@@ -85,13 +102,25 @@ pub(crate) fn range<T: PartialOrd>(
 
 impl AutoArgs {
     /// What is to be tried, with the groups of a batch in this range.
-    pub(crate) fn options(self, batch: Option<(u32, u32)>) -> AutoOptions {
+    ///
+    /// # Errors
+    /// Advice is to be asked for, and nobody would take it or there is nothing to ask about.
+    pub(crate) fn options(
+        self,
+        batch: Option<(u32, u32)>,
+        record: &RecordArgs,
+    ) -> Result<AutoOptions, String> {
         let linger = self.auto_linger.map(|LingerRange(low, high)| (low, high));
-        AutoOptions {
-            goal: self.auto.0,
-            ranges: Ranges { linger, batch },
-            period: self.auto_period.span(),
+        let (goal, AdviceEvery(advice)) = (self.auto.0, self.auto_advice);
+        if advice.is_some() && (goal.is_none() || record.record.is_none()) {
+            return Err(
+                "--auto-advice asks about the server's own recording, for --auto to try: give --record FILE and --auto writes \
+                 or latency as well"
+                    .into(),
+            );
         }
+        let period = self.auto_period.span();
+        Ok(AutoOptions { goal, ranges: Ranges { linger, batch }, period, advice })
     }
 }
 

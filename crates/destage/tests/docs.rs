@@ -332,7 +332,8 @@ fn of_any_front_end() -> Report {
     (report.once, report.replicas) = (Some(Default::default()), Some(Default::default()));
     (report.ended, report.tracking) = (Some(Default::default()), Some(Default::default()));
     report.absent = Some(Default::default());
-    report.auto = Some(AutoReport { last: Some(String::new()), ..AutoReport::default() });
+    let text = || Some(String::new());
+    report.auto = Some(AutoReport { last: text(), advice: text(), ..AutoReport::default() });
     report.slow_commands = vec![Default::default()];
     (report.destage.rejected_total, report.destage.parked_groups) = (Some(0), Some(0));
     (report.journal.retained_seconds, report.journal.disk_full) = (Some(0.0), Some(false));

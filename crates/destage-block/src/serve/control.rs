@@ -7,6 +7,7 @@ use super::{Event, Served, report};
 use destage_core::{AtLimit, Lsn, Order, Policy, Span, Status, Time};
 use destage_engine::{Drive, WritePolicy, commit_on_flush};
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
+use destage_runtime::advice::{Advised, Question};
 use destage_runtime::auto::take_goal;
 use destage_runtime::metrics::Exports;
 use destage_runtime::policy;
@@ -356,6 +357,20 @@ pub(super) fn check_snapshots(policy: &Policy) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+impl Advised for VolumesControl {
+    fn question(&self, place: &str) -> Option<Question> {
+        let chosen = [self.names.iter().position(|name| name == place)?];
+        self.each(&chosen, |served, _| served.question()).ok()?.pop()?
+    }
+
+    fn advise(&self, place: &str, advice: Result<Vec<String>, String>) -> Result<(), String> {
+        let index = self.names.iter().position(|name| name == place);
+        let index = index.ok_or_else(|| format!("there is no volume '{place}'"))?;
+        let advised = self.ask(move |view| view.volumes[index].advise(advice));
+        advised.map_err(|error| error.to_string())?
+    }
 }
 
 impl Control for VolumesControl {

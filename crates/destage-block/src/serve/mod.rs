@@ -46,6 +46,7 @@ struct Served {
     /// What its origin and cache are called.
     description: String,
     cache: String,
+    cache_bytes: u64,
     /// Only FLUSH and FUA promise durability: `d = flush`.
     commits_on_flush: bool,
     requests: requests::Requests,

@@ -10,7 +10,7 @@ use super::report::Counted;
 use super::shutdown_report::ShutdownReport;
 use super::spin::Spin;
 use super::start::{self, Started};
-use super::{Event, ServeError, Served, slice};
+use super::{Event, ServeError, Served, auto, slice};
 use crate::engine::{Context, Job, JobKind};
 use crate::nbd::server::{Exports, Tls};
 use crate::request::Reply;
@@ -106,6 +106,9 @@ impl Surroundings {
         let auth = Arc::new(Auth::new(settings.password.clone()));
         shell.serve_admin(&mut reserved, control.clone(), auth, &settings.admin_hosts)?;
         shell.watch_signals()?;
+        // What it starts is a program of its own, which no volume waits for.
+        let adviser = || shell.ask_for_advice(auto::recordings(settings), control.clone());
+        flusher::ordinary(adviser).map_err(internal)?;
         Ok(Self { shell, pool, groups, files, control })
     }
 }

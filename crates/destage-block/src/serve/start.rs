@@ -252,6 +252,7 @@ fn open(
         volume,
         description: identity.name,
         cache: settings.cache.display().to_string(),
+        cache_bytes: cache.superblock().geometry.total_bytes,
         commits_on_flush: settings.commit_on_flush,
         requests: Requests::new(now),
         found,

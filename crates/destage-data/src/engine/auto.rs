@@ -3,6 +3,7 @@
 use super::Engine;
 use destage_core::{Input, Policy};
 use destage_engine::auto::Counts;
+use destage_runtime::advice::{Front, Question};
 use destage_runtime::auto::{goal_name, take_goal};
 use destage_runtime::policy;
 
@@ -17,6 +18,24 @@ impl Engine {
         if let Some(policy) = self.measured.auto_mut().look(self.now, self.core.policy(), &counts) {
             self.put_in_force(&policy);
         }
+    }
+
+    /// What advice is to be for, while it is wanted.
+    pub(crate) fn question(&self) -> Option<Question> {
+        let policy = self.core.policy();
+        let limits = &policy.limits;
+        let memory = limits.cache_bytes_max.saturating_add(limits.dirty_bytes_max);
+        let question = Question { staleness: policy.staleness, front: Front::Rows(memory) };
+        self.measured.auto().wants_advice().then_some(question)
+    }
+
+    /// This was advised, or why nothing was.
+    ///
+    /// # Errors
+    /// The words cannot be read.
+    pub(crate) fn advise(&mut self, advice: Result<Vec<String>, String>) -> Result<(), String> {
+        let advised = self.measured.auto_mut().advise(self.core.policy(), advice);
+        advised.map_err(|error| error.to_string())
     }
 
     fn put_in_force(&mut self, policy: &Policy) {

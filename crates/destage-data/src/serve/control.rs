@@ -3,10 +3,12 @@
 use super::Event;
 use super::Outbox;
 use crate::engine::{Asker, Engine, ParkedCommand};
+use crate::settings::Settings;
 use destage_core::Lsn;
 use destage_engine::Drive;
 use destage_replicas_redis::Replicas;
 use destage_runtime::admin::{Caller, Control, ControlError, ask};
+use destage_runtime::advice::{Advised, Question, Recording};
 use destage_runtime::metrics::Exports;
 use destage_runtime::status::Report;
 use serde_json::{Value, json};
@@ -115,6 +117,22 @@ impl EngineControl {
                 ))
             })
         })
+    }
+}
+
+/// The server's recording, where advice on it is wanted.
+pub(super) fn recording(settings: &Settings) -> Option<Recording> {
+    let (record, every) = settings.record.as_ref().zip(settings.auto.advice)?;
+    Some(Recording { place: String::new(), path: record.path.clone(), every })
+}
+
+impl Advised for EngineControl {
+    fn question(&self, _: &str) -> Option<Question> {
+        self.ask(|engine| engine.question()).ok().flatten()
+    }
+
+    fn advise(&self, _: &str, advice: Result<Vec<String>, String>) -> Result<(), String> {
+        self.ask(|engine| engine.advise(advice)).map_err(|error| error.to_string())?
     }
 }
 

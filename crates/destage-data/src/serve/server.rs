@@ -10,7 +10,7 @@ pub(crate) use locals::{Local, Refusal};
 
 use super::claims::Claims;
 use super::client::{Client, Refused};
-use super::control::EngineControl;
+use super::control::{EngineControl, recording};
 use super::replicated::Replicated;
 use super::slow::Slow;
 use super::start::Started;
@@ -194,8 +194,10 @@ impl Server {
                     reread = users::rereading(file.clone(), outbox.clone(), reread);
                 }
                 shell.watch_signals()?;
-                let control = EngineControl { outbox: outbox.clone(), log: None };
-                Some(reload::watch(hangups, Arc::new(control), reread).map_err(internal)?)
+                let control = Arc::new(EngineControl { outbox: outbox.clone(), log: None });
+                let recordings = recording(&settings).into_iter().collect();
+                shell.ask_for_advice(recordings, control.clone()).map_err(internal)?;
+                Some(reload::watch(hangups, control, reread).map_err(internal)?)
             }
             Host::Library => None,
         };

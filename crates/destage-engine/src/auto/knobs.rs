@@ -1,5 +1,6 @@
 //! The settings that may change, and how far.
 
+use core::cmp::Ordering;
 use destage_core::{Policy, Span};
 
 /// A setting.
@@ -118,5 +119,17 @@ impl Bounds {
             Direction::Down => next < value,
         };
         is_on.then(|| from.with(knob, next))
+    }
+
+    /// The value of one setting on the way to another one, as far as the range goes and never away from it.
+    pub(super) fn toward(&self, from: Knobs, to: Knobs, knob: Knob) -> u64 {
+        let (low, high) = self.0[knob as usize];
+        let (from, to) = (from.get(knob), to.get(knob));
+        let within = to.min(high).max(low);
+        match to.cmp(&from) {
+            Ordering::Greater => within.max(from),
+            Ordering::Equal => from,
+            Ordering::Less => within.min(from),
+        }
     }
 }

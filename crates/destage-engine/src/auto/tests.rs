@@ -1,4 +1,5 @@
 use super::*;
+use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
@@ -79,6 +80,17 @@ impl Server {
 
     fn verdicts(&self, verdict: Verdict) -> usize {
         self.told.iter().filter(|told| told.verdict == verdict).count()
+    }
+
+    fn advise(&mut self, millis: u64) {
+        let linger = Span::from_millis(millis);
+        self.auto.advise(Knobs { linger, ..Knobs::of(&self.policy) });
+    }
+
+    /// Where each advice that was tried has led to, milliseconds.
+    fn advised(&self) -> Vec<u64> {
+        let of = self.told.iter().filter(|told| matches!(told.reason, Reason::Advised(_)));
+        of.map(|told| told.to.linger.0 / 1_000_000).collect()
     }
 }
 
@@ -300,9 +312,108 @@ fn a_server_without_writes_is_left_alone() {
     assert_eq!(server.linger(), Span::from_millis(20));
 }
 
+#[test]
+fn what_is_advised_is_tried_first_and_kept_if_it_is_better() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.advise(160);
+    server.run(300, hot);
+    assert!(matches!(server.told[0].reason, Reason::Advised(_)), "{:?}", server.told[0]);
+    assert_eq!(server.told[0].to.linger, Span::from_millis(160));
+    assert_eq!(server.told[1].verdict, Verdict::Kept);
+    // The steps go on from there: 320 ms are better still.
+    assert_eq!((server.linger(), server.advised()), (Span::from_millis(320), vec![160]));
+    assert_eq!(server.verdicts(Verdict::Kept), 2);
+    assert!(server.auto.done().changes <= server.auto.changes_max());
+}
+
+#[test]
+fn advice_that_is_not_kept_is_tried_again_only_under_another_load() {
+    let mut server = Server::new(settings(Goal::Writes));
+    let advised = |server: &mut Server, advice: &[u64], second: fn(Knobs) -> Second| {
+        let before = server.advised().len();
+        for millis in advice.iter().cycle().take(300) {
+            server.advise(*millis);
+            server.run(1, second);
+        }
+        server.advised()[before..].to_vec()
+    };
+    assert_eq!(advised(&mut server, &[200], cold), [200]);
+    assert_eq!(server.linger(), Span::from_millis(20));
+    assert_eq!(advised(&mut server, &[300, 200, 400, 500, 600], cold).len(), 2, "three in all");
+    assert!(server.auto.done().changes <= server.auto.changes_max());
+    let twice = |knobs| Second { writes: 2_000, ..cold(knobs) };
+    assert_eq!(advised(&mut server, &[200], twice), [200]);
+    // The control: where it helps it stays.
+    assert_eq!(advised(&mut server, &[200], hot), [200]);
+    assert_eq!(server.linger(), Span::from_millis(200));
+}
+
+#[test]
+fn advice_goes_no_further_than_the_ranges_and_never_back() {
+    let mut server = Server::new(AutoSettings {
+        ranges: Ranges {
+            linger: Some((Span::from_millis(10), Span::from_millis(50))),
+            batch: None,
+        },
+        ..settings(Goal::Writes)
+    });
+    server.advise(20);
+    server.auto.advise(Knobs { linger: Span(u64::MAX), batch: 0 });
+    server.run_to_trial(hot);
+    // Batches are far from full: less than that changes nothing.
+    let batch = server.auto.base().batch;
+    assert_eq!(Knobs::of(&server.policy), Knobs { linger: Span::from_millis(50), batch });
+    assert_eq!(server.told.len(), 1, "the older one counts no more: {:?}", server.told);
+    server.run(10, hot);
+    assert_eq!(server.verdicts(Verdict::Kept), 1);
+    // What was kept is better than what was before: nothing goes back there but with the load.
+    for millis in [10, 20, 0] {
+        server.advise(millis);
+        server.run(20, hot);
+    }
+    assert_eq!(server.advised(), [50]);
+
+    let mut server = Server::new(settings(Goal::Latency));
+    server.advise(20);
+    server.run(3, cold);
+    assert_eq!(server.advised(), [0; 0], "it is in force");
+    let mut server = Server::new(settings(Goal::Writes));
+    server.policy.staleness = Span::from_millis(200);
+    server.run(1, cold);
+    server.advise(900);
+    server.run_to_trial(cold);
+    assert_eq!(server.advised(), [50], "a quarter of D");
+}
+
+#[test]
+fn after_a_limit_or_a_word_of_the_user_no_older_advice_is_tried() {
+    let mut server = Server::new(settings(Goal::Writes));
+    server.run(300, hot);
+    server.counts.is_limited = true;
+    server.run(1, hot);
+    server.counts.is_limited = false;
+    server.advise(200);
+    server.run(300, hot);
+    assert_eq!((server.linger(), server.advised()), (Span::from_millis(20), Vec::new()));
+
+    let mut server = Server::new(settings(Goal::Writes));
+    server.advise(200);
+    server.policy.limits.linger = Span::from_millis(30);
+    server.run(300, cold);
+    assert_eq!(server.advised(), [0; 0]);
+}
+
+/// Any advice: far out of what may be, too.
+fn any_advice() -> impl Strategy<Value = Option<Knobs>> {
+    let linger = prop_oneof![0..2_000_000_000u64, Just(u64::MAX)].prop_map(Span);
+    let knobs = (linger, 0..100_000u32).prop_map(|(linger, batch)| Knobs { linger, batch });
+    prop::option::of(knobs)
+}
+
 /// Any second: as unsteady as can be.
-fn any_second() -> impl Strategy<Value = (u64, f64, f64, bool, bool)> {
+fn any_second() -> impl Strategy<Value = (Option<Knobs>, u64, f64, f64, bool, bool)> {
     (
+        any_advice(),
         0..3_000u64,
         0.01..2.0f64,
         1e-5..0.5f64,
@@ -312,8 +423,8 @@ fn any_second() -> impl Strategy<Value = (u64, f64, f64, bool, bool)> {
 }
 
 proptest! {
-    /// Whatever is measured, nothing but the knobs changes (see [`Server::look`]), they stay in their ranges, and the changes
-    /// are bounded by the number of times that all was open.
+    /// Whatever is measured and advised, nothing but the knobs changes (see [`Server::look`]), they stay in their ranges, and the
+    /// changes are bounded by the number of times that all was open.
     #[test]
     fn whatever_is_measured_changes_are_bounded_and_in_range(
         seconds in prop::collection::vec(any_second(), 400),
@@ -321,7 +432,10 @@ proptest! {
     ) {
         let goal = if is_writes { Goal::Writes } else { Goal::Latency };
         let mut server = Server::new(settings(goal));
-        for (writes, sent, answer, is_limited, is_disturbed) in seconds {
+        for (advice, writes, sent, answer, is_limited, is_disturbed) in seconds {
+            if let Some(advice) = advice {
+                server.auto.advise(advice);
+            }
             (server.counts.is_limited, server.counts.is_disturbed) = (is_limited, is_disturbed);
             server.run(1, |_| Second { writes, sent, answer });
             let linger = server.linger();

@@ -23,6 +23,9 @@ pub struct AutoReport {
     /// What it did last, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
+    /// What was advised last (`--auto-advice`), or why nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
 }
 
 impl AutoReport {

@@ -377,7 +377,7 @@ impl VolumeArgs {
                 "--cache is missing: a file on a fast disk, such as /ssd/cache.img".into(),
             ));
         };
-        let auto = self.auto.options(None);
+        let auto = self.auto.options(None, &self.record).map_err(usage)?;
         if auto.goal.is_some() && self.group.is_some() {
             return Err(usage(AUTO_IN_GROUP.into()));
         }

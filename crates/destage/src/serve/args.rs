@@ -399,6 +399,8 @@ impl ServeArgs {
     /// The settings, with the policy checked as a whole.
     pub(crate) fn into_settings(self) -> Result<Settings, CliError> {
         let policy = self.policy()?;
+        let batch = self.auto_batch.map(|BatchRange(few, many)| (few, many));
+        let auto = self.auto.options(batch, &self.record).map_err(CliError::usage)?;
         let replicas = self.replicas()?;
         let password = password(self.password)?;
         let users = self.users.filter(|path| !path.as_os_str().is_empty());
@@ -412,7 +414,7 @@ impl ServeArgs {
             data: self.data.unwrap_or_else(|| default_data(origin.is_some())),
             origin,
             policy,
-            auto: self.auto.options(self.auto_batch.map(|BatchRange(few, many)| (few, many))),
+            auto,
             replicas,
             journal_alone: self.journal_alone,
             journal_depth: self.journal_depth.0,

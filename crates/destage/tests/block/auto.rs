@@ -71,3 +71,31 @@ fn a_volume_finds_a_longer_linger_says_why_and_is_switched_off() {
     assert_eq!(block, stamped(sent));
     assert_eq!(server.stop(), 0);
 }
+
+#[test]
+fn a_volume_tries_what_advice_on_its_own_recording_says() {
+    let scratch = Scratch::new();
+    let (log, file) = (scratch.join("log"), scratch.join("run").display().to_string());
+    let flags = ["--policy", "write-back", "-d", "0", "--linger", "4ms", "--auto", "writes"];
+    let launch = launch(&scratch).logging_to(log.clone()).with(&flags);
+    let advice = ["--auto-linger", "1ms..40ms", "--auto-advice", "2s", "--record", &file];
+    let server = launch.with(&["--auto-period", "1s"]).with(&advice).start();
+    // The recording begins with what it knows as in force, and there is no step from here: only advice leads anywhere.
+    server.ask(&["policy", "linger=40ms"]);
+    let ends = Arc::new(AtomicBool::new(false));
+    let writer = writes(&server, ends.clone());
+    let said = || std::fs::read_to_string(&log).expect("there is a log");
+    eventually("what is advised is tried", 2 * PATIENCE, || {
+        said().contains("auto: linger 40ms -> ") && said().contains("is tried as advised")
+    });
+    eventually("it goes back", 2 * PATIENCE, || {
+        server.volume("auto")["went_back_total"].as_u64() >= Some(1)
+            && server.status()["policy"]["linger_seconds"] == 0.04
+    });
+    assert!(said().contains("auto: advised is 'destage block policy"), "{}", said());
+    let auto = server.volume("auto");
+    assert!(auto["advice"].as_str().is_some_and(|words| words.contains("linger=")), "{auto}");
+    ends.store(true, Ordering::Relaxed);
+    assert!(writer.join().expect("all were written") > 100);
+    assert_eq!(server.stop(), 0);
+}

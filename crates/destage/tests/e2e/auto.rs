@@ -1,7 +1,10 @@
 //! Settings that a server tries out by itself.
 
-use crate::harness::server::binary;
-use crate::harness::{Launch, PATIENCE, Reply, Scratch, Server, eventually, millis, shop};
+use crate::harness::server::{binary, signal};
+use crate::harness::{
+    Database, Held, Launch, PATIENCE, Reply, Scratch, Server, eventually, millis, shop,
+};
+use rustix::process::Signal;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,6 +123,147 @@ fn a_server_finds_a_longer_linger_says_why_and_yields_to_its_user() {
     assert_eq!(report["same_effects"], true, "{report}");
 }
 
+/// The log's word for a step that was advised.
+const ADVISED: &str = "is tried as advised: the origin writes for each change";
+
+#[test]
+fn a_server_tries_what_advice_on_its_own_recording_says_and_takes_it_back_if_it_is_worse() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let file = scratch.join("run").display().to_string();
+    let launch = Launch::before(&scratch, &database.url());
+    let launch = launch.with(&["--auto", "writes", "--auto-period", "1s", "--linger", "4ms"]);
+    let flags = ["--auto-linger", "1ms..40ms", "--auto-advice", "2s", "--record", &file];
+    let server = launch.with(&flags).start();
+    // The recording begins with what it knows as in force, and there is no step from here: only advice leads anywhere.
+    server.post("policy", &["linger=40ms"]);
+    let before = database.number(VISITS);
+    let updates = Updates::start(&server);
+    eventually("what is advised is tried", 2 * PATIENCE, || {
+        let log = server.log();
+        log.contains("auto: linger 40ms -> 4ms") && log.contains(ADVISED)
+    });
+    eventually("it goes back", 2 * PATIENCE, || {
+        let status = server.status();
+        status["auto"]["went_back_total"].as_u64() >= Some(1)
+            && status["policy"]["linger_seconds"] == 0.04
+    });
+    let (log, status) = (server.log(), server.status());
+    assert!(log.contains("auto: advised is 'destage policy write-back"), "{log}");
+    assert!(log.contains("linger 4ms -> 40ms goes back: "), "{log}");
+    let auto = &status["auto"];
+    assert!(auto["advice"].as_str().is_some_and(|words| words.contains("linger=4ms")), "{auto}");
+    assert_eq!((&auto["kept_total"], &auto["user_linger_seconds"]), (&0.into(), &0.04.into()));
+    let sent = updates.end();
+    server.drain();
+    assert_eq!(database.number(VISITS), before + sent);
+    server.terminate(PATIENCE).says(0, &[]);
+}
+
+#[test]
+fn a_server_whose_recording_is_gone_says_so_and_goes_on() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let file = scratch.join("run").display().to_string();
+    let flags = ["--auto", "writes", "--auto-advice", "1s", "--record", &file];
+    let server = Launch::before(&scratch, &database.url()).with(&flags).start();
+    std::fs::remove_file(scratch.join("run.1")).expect("it was begun");
+    let advice = || server.status()["auto"]["advice"].as_str().map(str::to_owned);
+    eventually("it is told", PATIENCE, || {
+        advice().is_some_and(|why| {
+            why.starts_with("none: ") && why.contains("failed to open the trace")
+        })
+    });
+    let log = server.log();
+    assert!(log.contains("auto: there is no advice"), "{log}");
+    assert!(!server.client().run("HINCRBY customers:1 visits 1").is_error());
+    assert!(server.is_ready());
+    server.terminate(PATIENCE).says(0, &[]);
+}
+
+/// A search that a server has started. It stands still, and would not end by itself.
+struct Search(u32);
+
+impl Search {
+    /// The one of a server whose search takes a while, or of the next one that does.
+    fn of(server: &Server) -> Self {
+        let mut found = None;
+        eventually("a search is under way", 2 * PATIENCE, || {
+            let path = format!("/proc/{}/task", server.id());
+            let threads = std::fs::read_dir(path).expect("it runs").flatten();
+            let children = |thread: std::fs::DirEntry| {
+                std::fs::read_to_string(thread.path().join("children")).unwrap_or_default()
+            };
+            let ids: String = threads.map(children).collect();
+            let mut searches = ids.split_whitespace().map(|id| id.parse().expect("a number"));
+            // It has done what it does at first.
+            found = searches.find(|&id| hundredths(id) >= Some(10));
+            found.is_some()
+        });
+        let id = found.expect("it was found");
+        signal(id, Signal::STOP);
+        Self(id)
+    }
+
+    fn has_ended(&self) -> bool {
+        hundredths(self.0).is_none()
+    }
+}
+
+/// The hundredths of a second that a processor has spent on a process; nothing once it has ended.
+fn hundredths(process: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    // Whoever takes over the children of others may leave them there.
+    if fields[0] == "Z" { None } else { fields[11].parse().ok() }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            signal(self.0, Signal::KILL);
+        }
+    }
+}
+
+/// A server with enough in its recording that a search takes a while.
+fn with_a_search(scratch: &Scratch, database: &Database) -> (Server, Search) {
+    let file = scratch.join("run").display().to_string();
+    let flags = ["--auto", "writes", "--auto-advice", "1s", "--record", &file];
+    let server = Launch::before(scratch, &database.url()).with(&flags).start();
+    let mut client = server.client();
+    let writes: Vec<_> =
+        (0..100).map(|n| format!("HINCRBY customers:{} visits 1", n % 2 + 1)).collect();
+    for _ in 0..200 {
+        assert!(!client.pipeline(&writes).iter().any(Reply::is_error));
+    }
+    let search = Search::of(&server);
+    (server, search)
+}
+
+#[test]
+fn a_search_for_advice_ends_when_its_server_is_killed() {
+    let scratch = Scratch::new();
+    let (server, search) = with_a_search(&scratch, &shop::sqlite(&scratch));
+    server.kill();
+    eventually("the search ends", PATIENCE, || search.has_ended());
+}
+
+#[test]
+fn a_search_for_advice_ends_as_soon_as_its_server_begins_to_end() {
+    let scratch = Scratch::new();
+    let database = shop::sqlite(&scratch);
+    let (server, search) = with_a_search(&scratch, &database);
+    // It cannot destage this, and goes on for now.
+    let held = Held::begin(&database, "UPDATE customers SET visits = visits WHERE id = 1");
+    assert!(!server.client().run("HINCRBY customers:1 visits 1").is_error());
+    server.signal(Signal::TERM);
+    eventually("the search ends", PATIENCE, || search.has_ended());
+    assert!(server.status()["writes"]["dirty_groups"].as_u64() > Some(0));
+    held.commit();
+    server.ends(PATIENCE).says(0, &[]);
+}
+
 #[test]
 fn unless_asked_for_nothing_is_tried() {
     let scratch = Scratch::new();
@@ -135,5 +279,13 @@ fn unless_asked_for_nothing_is_tried() {
         (["--auto-batch", "0..10"], "'0' is not a number from 1 to 65536"),
     ] {
         launch.elsewhere(&scratch, "other").with(&flags).refused().says(2, &[part]);
+    }
+    let record = scratch.join("run").display().to_string();
+    for (flags, part) in [
+        (&["--auto-advice", "10m", "--auto", "writes"][..], "give --record FILE and --auto"),
+        (&["--auto-advice", "10m", "--record", &record], "give --record FILE and --auto"),
+        (&["--auto-advice", "10ms", "--auto", "writes", "--record", &record], "or 'none'"),
+    ] {
+        launch.elsewhere(&scratch, "other").with(flags).refused().says(2, &[part]);
     }
 }

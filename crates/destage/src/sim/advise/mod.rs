@@ -12,6 +12,7 @@ use crate::file;
 use crate::output::{print, print_json};
 use crate::values::{bytes, interval};
 use destage_core::{Span, Time};
+use destage_runtime::child::end_with;
 use destage_runtime::exit;
 use destage_runtime::human::{count, seconds};
 use destage_runtime::policy::when_text;
@@ -98,6 +99,10 @@ pub(crate) struct AdviseArgs {
     /// The form of the result: a table, everything as JSON, or a page of HTML.
     #[arg(long = "format", alias = "output", value_enum, default_value = "table")]
     output: Output,
+
+    /// For --auto-advice: the number of the process that asks, and whose end is this one's.
+    #[arg(long, hide = true)]
+    ends_with: Option<u32>,
 }
 
 /// A front end.
@@ -169,6 +174,9 @@ struct Ranked<'a> {
 
 /// Runs the candidates and shows their ranking.
 pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
+    if let Some(parent) = args.ends_with {
+        end_with(parent).map_err(|error| CliError::usage(format!("--ends-with: {error}")))?;
+    }
     // Before a long trace is read.
     let rpo_crash = rpo_crash(args)?;
     let stop = interrupt()?;
