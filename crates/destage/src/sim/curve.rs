@@ -135,9 +135,10 @@ impl Found {
     fn head(&self) -> [String; 2] {
         let policies: Vec<&str> = self.curves.iter().map(|curve| curve.replacement).collect();
         let served = REPLACEMENT.name();
-        let note = match policies.contains(&served) {
-            true => String::new(),
-            false => format!(" (servers have {served} only: --replacement {served})"),
+        let note = if policies.contains(&served) {
+            String::new()
+        } else {
+            format!(" (servers have {served} only: --replacement {served})")
         };
         let points = self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.blocks);
         let [least, most] = [points.clone().min(), points.max()].map(Option::unwrap_or_default);
