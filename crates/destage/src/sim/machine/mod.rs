@@ -502,13 +502,14 @@ mod tests {
         assert_eq!(of(&[]), (bounds, linger, batch, REPLACEMENT));
         let told = of(&["--staleness", "7s", "--at-limit", "fail", "--linger", "0"]);
         assert_eq!(told, ((Span::from_secs(7), AtLimit::Fail), Span::ZERO, batch, REPLACEMENT));
-        // The controls: before flash it is neutral, and so is a file of settings.
+        // The controls: before flash it is neutral, and a file of settings has neither linger nor that replacement.
         let neutral = ((Span::MAX, AtLimit::Block), Span::ZERO, batch, RAM_REPLACEMENT);
         assert_eq!(of(&["--flash", "256M"]), neutral);
         let folder = tempfile::tempdir().expect("it works");
         let file = folder.path().join("settings.toml");
         std::fs::write(&file, "[ram]\nsize = '1M'\n").expect("it works");
-        assert_eq!(of(&["--settings", &file.display().to_string()]), neutral);
+        let of_file = of(&["--settings", &file.display().to_string()]);
+        assert_eq!(of_file, (bounds, Span::ZERO, batch, RAM_REPLACEMENT));
     }
 
     #[test]
