@@ -57,7 +57,9 @@ fn field_bytes(line: &[u8]) -> usize {
         byte == b',' && !is_quoted
     };
     let ends = match line.trim_ascii_start() {
-        [b'"', ..] => line.iter().position(&mut is_end).or((!is_quoted).then_some(line.len())),
+        [b'"', ..] => {
+            line.iter().position(&mut is_end).or_else(|| (!is_quoted).then_some(line.len()))
+        }
         _ => None,
     };
     let plain = || line.iter().position(|&byte| byte == b',');

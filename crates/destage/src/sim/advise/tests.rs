@@ -133,7 +133,8 @@ fn same_defaults(live: &destage_block::settings::VolumeSettings, size: &str, fla
         let simulated = core_policy(&settings);
         same_limits(&who, &simulated, &served);
         // Nothing is rejected here, and nobody waits for room in a list.
-        let mut alike = Policy { limits: served.limits.clone(), ..simulated };
+        let mut alike = simulated;
+        alike.limits.clone_from(&served.limits);
         alike.on_reject = served.on_reject;
         assert_eq!(alike, served, "{who}");
     }
@@ -177,7 +178,6 @@ fn servers_runs_and_advice_have_the_same_defaults() {
     let rpo = defaults::STALENESS;
     let wish = Wish { rpo, rpo_crash: None, p99_read: None, p99_write: None, front };
     let settings = wish.candidates(&Settings::default()).swap_remove(1);
-    let tier = &settings.flash;
     let simulated = core_policy(&settings);
     assert_eq!(
         (live.when, live.commit, live.staleness, live.at_limit),

@@ -122,14 +122,15 @@ fn in_unit(lines: &[(u32, &Line)], unit: &str, title: &str) -> Chart {
 
 /// What the paper has at places: x, the least and the most. One number is both.
 fn of_paper(of: &str, told: &[(f64, Option<f64>, Option<f64>)]) -> Vec<Series> {
-    let points = |is_one: bool, value: fn((Option<f64>, Option<f64>)) -> Option<f64>| {
+    let points = |is_one: bool, is_high: bool| {
         let told = told.iter().filter(|(_, low, high)| (low == high) == is_one);
-        told.filter_map(|&(x, low, high)| Some((x, value((low, high))?))).collect::<Vec<_>>()
+        let point = |&(x, low, high)| Some((x, if is_high { high } else { low }?));
+        told.filter_map(point).collect::<Vec<_>>()
     };
     let all = [
-        ("the paper's", points(true, |(low, _)| low), Mark::Cross),
-        ("the paper's, at least", points(false, |(low, _)| low), Mark::AtLeast),
-        ("the paper's, at most", points(false, |(_, high)| high), Mark::AtMost),
+        ("the paper's", points(true, false), Mark::Cross),
+        ("the paper's, at least", points(false, false), Mark::AtLeast),
+        ("the paper's, at most", points(false, true), Mark::AtMost),
     ];
     let drawn =
         all.map(|(name, points, mark)| Series { name: format!("{of}{name}"), points, mark });
