@@ -3,8 +3,11 @@
 use destage_figures::{ALL, Figure, Line};
 use rayon::prelude::*;
 
-/// The seeds that the bounds were made from.
+/// The seeds that the bounds were made from. Those of numbers that came out beyond with one of the seeds 21 to 40 were made from
+/// these, too.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=20;
+/// Seeds that the bounds were not made from.
+const UNSEEN: std::ops::RangeInclusive<u64> = 41..=60;
 /// Figures whose later parts take seconds of the processor each: an ordinary run has the first one.
 const LONG: [&str; 4] = ["flash-2", "flash-3", "flash-4", "flash-5"];
 
@@ -18,10 +21,10 @@ fn outside(runs: &[(u64, &Figure, usize)]) -> Vec<(u64, Line)> {
 }
 
 #[test]
-fn every_figure_keeps_its_bounds_with_one_other_seed() {
+fn every_figure_keeps_its_bounds_with_a_seed_that_they_were_not_made_from() {
     let parts = |figure: &Figure| if LONG.contains(&figure.name) { 1 } else { usize::MAX };
-    // Each figure has another one of the seeds 2 to 20, so that no streams are the same by chance.
-    let seeds = SEEDS.skip(1).cycle();
+    // Each figure has another seed, so that no streams are the same by chance.
+    let seeds = UNSEEN.cycle();
     let runs: Vec<_> =
         seeds.zip(ALL.iter()).map(|(seed, figure)| (seed, figure, parts(figure))).collect();
     assert_eq!(outside(&runs), []);
@@ -29,8 +32,8 @@ fn every_figure_keeps_its_bounds_with_one_other_seed() {
 
 #[test]
 #[ignore = "takes minutes: `cargo xtask soak` runs it"]
-fn every_figure_keeps_its_bounds_with_twenty_seeds() {
+fn every_figure_keeps_its_bounds_with_twenty_seeds_and_two_that_they_were_not_made_from() {
     let of = |seed| ALL.iter().map(move |figure| (seed, figure, usize::MAX));
-    let runs: Vec<_> = SEEDS.flat_map(of).collect();
+    let runs: Vec<_> = SEEDS.chain(UNSEEN.take(2)).flat_map(of).collect();
     assert_eq!(outside(&runs), []);
 }

@@ -283,6 +283,7 @@ fn by_cache(seed: u64) -> Found {
     vec![
         ("0.5 GB: write-through / write-back on demand", rate(&demand, &through, half)),
         ("0.5 GB: journaled / write-back on demand", rate(&demand, &journaled, half)),
+        ("0.5 GB: journaled / ordered", rate(&ordered, &journaled, half)),
         ("1 GB: journaled / write-back on demand", rate(&demand, &journaled, 1)),
         ("1 GB: write-through / write-back on demand", rate(&demand, &through, 1)),
         ("1 GB: ordered / write-through", rate(&through, &ordered, 1)),
