@@ -103,6 +103,7 @@ fn by_cache(seed: u64) -> Vec<Table> {
     let ratios = [
         ratio("0.5 GB: write-through / write-back on demand", "0.5", THROUGH, DEMAND),
         ratio("0.5 GB: journaled / write-back on demand", "0.5", JOURNALED, DEMAND),
+        ratio("0.5 GB: journaled / ordered", "0.5", JOURNALED, ORDERED),
         ratio("0.5 GB: ordered / write-through", "0.5", ORDERED, THROUGH),
         ratio("1 GB: journaled / write-back on demand", "1", JOURNALED, DEMAND),
         ratio("1 GB: write-through / write-back on demand", "1", THROUGH, DEMAND),
