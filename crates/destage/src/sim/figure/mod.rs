@@ -401,7 +401,8 @@ mod tests {
             "{html}"
         );
         let csv = reproduced.csv();
-        let says = format!(",,fitted to the paper: 0.8 for its ordered,,{eight_tenths},{eight_tenths}");
+        let says =
+            format!(",,fitted to the paper: 0.8 for its ordered,,{eight_tenths},{eight_tenths}");
         assert!(
             csv.lines().any(|line| line.contains(",2.5,strict,") && line.ends_with(&says)),
             "{csv}"
