@@ -83,7 +83,7 @@ impl Numbers {
     pub(super) fn is_met(self, bound: Bound) -> bool {
         let (least, most) = bound.ends();
         let number = self.low.filter(|_| self.low == self.high);
-        number.map_or(self.agree(bound), |number| (least..=most).contains(&number))
+        number.map_or_else(|| self.agree(bound), |number| (least..=most).contains(&number))
     }
 }
 
@@ -93,7 +93,7 @@ impl Numbers {
 pub(super) fn hides_a_number(text: &str) -> bool {
     let has_digits = |text: &str| text.contains(|c: char| c.is_ascii_digit());
     Numbers::first(text)
-        .map_or(has_digits(text), |(_, rest)| rest.split('"').step_by(2).any(has_digits))
+        .map_or_else(|| has_digits(text), |(_, rest)| rest.split('"').step_by(2).any(has_digits))
 }
 
 /// The number at the beginning of a text, half of its last digit, and what follows it. A gain of 50 % is a ratio of 1.5, one of 8x
