@@ -59,20 +59,45 @@ fn group_bytes(root: &Path, line: &str) -> Option<u64> {
 pub fn give_back_when_quiet() {
     keep_little();
     let watch = || {
-        let (mut before, mut given_back) = (processor_time(), Duration::ZERO);
+        let mut quiet = Quiet::default();
         loop {
             thread::sleep(LOOK_EVERY);
-            let now = processor_time();
-            let is_quiet = now.saturating_sub(before) < QUIET_MAX;
-            if is_quiet && now.saturating_sub(given_back) >= WORK_MIN {
+            if quiet.look(processor_time()) {
                 give_back();
-                given_back = processor_time();
+                quiet.given_back(processor_time());
             }
-            before = now;
         }
     };
     if let Err(error) = thread::Builder::new().name("memory".into()).spawn(watch) {
         tracing::warn!("freed memory will not be given back to the system: {error}");
+    }
+}
+
+/// Whether it is time to give back, by what the process has used of the processors.
+#[derive(Debug, Default)]
+struct Quiet {
+    before: Duration,
+    given_back: Duration,
+    /// Looks in a row that found little used.
+    looks: u32,
+}
+
+impl Quiet {
+    /// Asked every [`LOOK_EVERY`]; `used` is all that was used so far.
+    ///
+    /// A process that others keep from the processors seems quiet amid its work, and may have little left to do: what it frees
+    /// then is too little work to be noticed at once, and is looked for when the process has been quiet for a while.
+    fn look(&mut self, used: Duration) -> bool {
+        let is_quiet = used.saturating_sub(self.before) < QUIET_MAX;
+        self.looks = if is_quiet { self.looks + 1 } else { 0 };
+        self.before = used;
+        let since = used.saturating_sub(self.given_back);
+        is_quiet && (since >= WORK_MIN || (self.looks >= LONG_LOOKS && since >= LITTLE_WORK_MIN))
+    }
+
+    /// What was used so far, and by giving back.
+    fn given_back(&mut self, used: Duration) {
+        (self.before, self.given_back, self.looks) = (used, used, 0);
     }
 }
 
@@ -113,6 +138,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const QUIET_MAX: Duration = Duration::from_millis(100);
 /// and less than this since the last time leaves nothing worth looking for.
 const WORK_MIN: Duration = Duration::from_millis(250);
+/// unless it has been quiet for so many looks: then for less than this.
+const LONG_LOOKS: u32 = 5;
+const LITTLE_WORK_MIN: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
@@ -153,6 +181,28 @@ mod tests {
             let root = system(group, limits);
             assert_eq!(usable_below(root.path()), Some(expected), "{group} {limits:?}");
         }
+    }
+
+    #[test]
+    fn what_is_freed_by_little_work_is_given_back_when_it_stays_quiet() {
+        let mut quiet = Quiet::default();
+        let at = Duration::from_millis;
+        assert!(!quiet.look(at(500)), "it works");
+        assert!(quiet.look(at(510)), "starved amid its work");
+        quiet.given_back(at(512));
+        let mut used = 600;
+        let looks = (0..20).map(|_| {
+            used += 1;
+            quiet.look(at(used))
+        });
+        assert_eq!(looks.take_while(|is_time| !is_time).count(), 4);
+        quiet.given_back(at(used));
+        // What an idle server does is no work.
+        let mut idle = (0..15).map(|_| {
+            used += 1;
+            quiet.look(at(used))
+        });
+        assert!(!idle.any(|is_time| is_time));
     }
 
     #[test]

@@ -50,8 +50,13 @@ fn what_heavy_reads_took_is_given_back_when_they_are_over() {
     });
     let (_, most) = resident(&server);
     assert!(most > 100_000.0, "the load is too light to tell: {most} kB");
+    let mut shown = 0.0;
     eventually("it is given back", PATIENCE / 4, || {
         let (now, most) = resident(&server);
+        if now != shown {
+            eprintln!("{now} of {most} kB");
+            shown = now;
+        }
         now / most < LEFT_MAX
     });
 }

@@ -38,6 +38,8 @@ const SYNC_EVERY: u64 = 8;
 const NUMBERED_IOPS: u64 = 40;
 /// Destage's D where the slow disk is looked at, seconds: a run must pass it.
 const STALENESS: u64 = 3;
+/// Writes of a side that show something.
+const NUMBERED_MIN: u64 = 20;
 /// What the guest's clocks and its lines may add to it.
 const SLACK_SECONDS: f64 = 1.0;
 
@@ -158,7 +160,7 @@ impl Volumes<'_> {
         Guest::boot(&machine, &self.dir.join(format!("guest-{seed}-{iops}.log")))
     }
 
-    /// Takes what the guest says until every side has been written to for long enough.
+    /// Takes what the guest says until every side has been written to for long enough, and often enough.
     fn listen(&self, guest: &mut Guest) -> Result<Vec<(Side, Progress)>> {
         let mut progress: Vec<(Side, Progress)> =
             self.numbered_sides().map(|side| (side, Progress::default())).collect();
@@ -171,7 +173,11 @@ impl Volumes<'_> {
             let of_side = progress.iter_mut().find(|(which, _)| which.word() == side);
             let (_, of_side) = of_side.ok_or_else(unknown)?;
             of_side.add(number.parse()?, time.parse()?);
-            if progress.iter().all(|(_, progress)| progress.seconds() >= self.writing_seconds()) {
+            // Where a guest has little of the processors, a side may have written hardly anything by then.
+            let is_enough = |progress: &Progress| {
+                progress.seconds() >= self.writing_seconds() && progress.answered() >= NUMBERED_MIN
+            };
+            if progress.iter().all(|(_, progress)| is_enough(progress)) {
                 return Ok(progress);
             }
         }
@@ -338,7 +344,7 @@ fn path(disks: &[Disk], side: Side, kind: &str) -> Result<PathBuf> {
 /// What Destage has promised and not kept, or why the writes show nothing.
 fn broken(loss: Loss) -> Option<String> {
     let Loss { side, state } = loss;
-    if state.answered < 20 {
+    if state.answered < NUMBERED_MIN {
         return Some(format!("{}: only {} numbered writes", side.name(), state.answered));
     }
     let promises = matches!(side, Side::Ordered | Side::Journaled);
