@@ -45,7 +45,7 @@ fn directory_and_files_are_for_the_owner_only_and_narrowed_if_they_were_not() {
 #[test]
 fn a_file_tells_what_its_disk_has_no_room_for() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = DirDisk::open(&folder.path().join("journal")).unwrap();
+    let disk = DirDisk::open(folder.path().join("journal")).unwrap();
     let file = disk.open("some", true).unwrap();
     assert!(file.has_room(4_096).unwrap());
     assert!(!file.has_room(u64::MAX).unwrap());
