@@ -49,6 +49,22 @@ pub const fn answer(client: ClientId) -> u32 {
 
 const MASK: u32 = (1 << ANSWER_BITS) - 1;
 
+/// A request of rows tells whose it is: the highest bits of its number are those of the [`ClientId`].
+const NUMBER_BITS: u32 = 32;
+
+/// A client's request of rows, by its own number. Numbers come again after 2^32.
+pub const fn request_of(client: ClientId, number: u64) -> RequestId {
+    RequestId((client.0 as u64) << NUMBER_BITS | (number & ((1 << NUMBER_BITS) - 1)))
+}
+
+/// Whose request of rows it is.
+pub const fn client_of(request: RequestId) -> ClientId {
+    ClientId((request.0 >> NUMBER_BITS) as u32)
+}
+
+/// Whose requests of rows nobody waits for.
+pub const NOBODY: ClientId = ClientId(u32::MAX);
+
 /// Whether a recording is of a volume, by its subject.
 pub fn is_of_volume(subject: &str) -> bool {
     subject.starts_with("block")

@@ -7,14 +7,15 @@
 //! read ([`Asking::is_answered`]) until the call returns to whom it belongs: what the core said, that the units are present
 //! and locked, holds only as long as nothing else happens.
 
-use destage_core::{Access, Lsn, Refusal, RequestId, WaitFor};
+use destage_core::{Access, ClientId, Lsn, Refusal, RequestId, WaitFor};
+use destage_record::{NOBODY, client_of, request_of};
 
 /// Requests for rows that nobody waits for yet carry this client number.
-pub(super) const PREFETCH_CLIENT: u32 = u32::MAX;
+pub(super) const PREFETCH_CLIENT: u32 = NOBODY.0;
 
 /// Whether nobody waits for this request.
 pub(super) fn is_prefetch(request: RequestId) -> bool {
-    request.0 >> 32 == u64::from(PREFETCH_CLIENT)
+    client_of(request) == NOBODY
 }
 
 /// What became of an access.
@@ -46,8 +47,8 @@ pub(super) struct Asking {
 impl Asking {
     /// A number for a request of this client.
     pub(super) fn request_id(&mut self, client: u32) -> RequestId {
-        self.last_request = (self.last_request + 1) & 0xffff_ffff;
-        RequestId(u64::from(client) << 32 | self.last_request)
+        self.last_request = self.last_request.wrapping_add(1);
+        request_of(ClientId(client), self.last_request)
     }
 
     /// A request asks, and carries out what comes before its answer.

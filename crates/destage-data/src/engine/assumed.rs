@@ -11,11 +11,11 @@ use super::key::key_shown;
 use super::prepared::Trouble;
 use super::rows::{Kind, RowKey};
 use super::session::Session;
-use super::sessions::client_of;
 use super::txn::Txn;
 use crate::resp::{Code, ReplyError};
 use destage_core::lease::Token;
 use destage_core::{ClientId, RequestId, UnitId};
+use destage_record::client_of;
 use std::collections::{BTreeSet, HashMap};
 
 /// What sessions say.

@@ -16,6 +16,7 @@ use super::session::{Job, Session, Waiting};
 use super::set_scan::Place;
 use crate::resp::{Code, ReplyError};
 use destage_core::{ClientId, Lsn, RequestId, Time};
+use destage_record::client_of;
 use monitors::Monitors;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -53,11 +54,6 @@ pub(super) struct Sessions {
     /// Who logs in.
     logins: Logins,
     monitors: Monitors,
-}
-
-/// Whose request it is.
-pub(super) fn client_of(request: RequestId) -> ClientId {
-    ClientId((request.0 >> 32) as u32)
 }
 
 impl Sessions {

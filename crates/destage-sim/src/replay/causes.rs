@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 /// A request that comes later than this after an answer comes at a time of its own, such as that of a schedule, and only not
 /// before the answer.
 pub(super) const THINK_MAX: Span = Span::from_millis(100);
+/// The same of a client of rows. A connection may be lent to one user after the other: of longer pauses nobody knows whose they
+/// are.
+pub(super) const CLIENT_THINK_MAX: Span = Span::from_millis(10);
 
 /// What an arrival followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! What clients asked for in a recording, apart from what the policy made of it.
 
 use super::causes::{Cause, Causes, Moment};
-use super::{Observer, is_of_volume};
+use super::clients::Clients;
+use super::{Observer, is_of_rows, is_of_volume};
 use destage_core::{
     Access, BatchId, ClientId, Core, DomainId, Effect, Input, Intent, Lsn, Mode, Policy, RequestId,
     Span, Time, UnitId, WaitFor,
@@ -145,6 +146,7 @@ struct Open {
     /// Of a volume: what is asked for each answer.
     answers: HashMap<u32, Asked>,
     causes: Causes,
+    clients: Clients,
     /// Requests that are not executed yet.
     waiting: HashMap<RequestId, (u32, Box<[UnitId]>)>,
     /// The request that was executed by the last effect, and when.
@@ -212,6 +214,7 @@ impl Load {
     /// What the recording is of, as its parts say: volumes count what is dirty in another way than rows.
     pub fn note_subject(&mut self, subject: &str) {
         self.counts_writes_only = is_of_volume(subject);
+        self.open.clients = Clients::of(is_of_rows(subject));
     }
 
     /// For so long from the first request on nothing is counted: what comes fills the cache.
@@ -270,10 +273,12 @@ impl Load {
     }
 
     /// Notes that a request belongs to an answer: the first request of it, and what this one followed. Of rows nothing tells which
-    /// belong together: each stands for itself, and comes when it came.
-    fn asked(&mut self, now: Time, request: RequestId, index: u32) -> (u32, Option<Cause>) {
+    /// belong together: each stands for itself.
+    fn asked(&mut self, now: Time, request: RequestId, units: &[UnitId]) -> (u32, Option<Cause>) {
+        let index = self.requests.len() as u32;
         if !self.counts_writes_only {
-            return (index, None);
+            let arrival = self.arrivals.len() as u32;
+            return (index, self.open.clients.asks(now, request, arrival, units));
         }
         if answer_of(request) == NOBODY {
             return (index, self.open.causes.take(now));
@@ -407,6 +412,7 @@ impl Observer for Load {
         }
         self.ended = now;
         self.ended_clean = core.last() == core.decided();
+        self.open.clients.input(now, input, core);
         match *input {
             Input::Access { request, intent, units } => {
                 let known = self.identities.len() as u32;
@@ -418,7 +424,7 @@ impl Observer for Load {
                     return self.written_whole(request, units, items);
                 }
                 let index = self.requests.len() as u32;
-                let (first, cause) = self.asked(now, request, index);
+                let (first, cause) = self.asked(now, request, units);
                 self.requests.push(Request {
                     intent,
                     arrival: self.arrivals.len() as u32,
@@ -540,6 +546,7 @@ impl Observer for Load {
     fn effect(&mut self, now: Time, effect: &Effect, core: &Core) {
         self.open.executing = None;
         self.ended_clean = core.last() == core.decided();
+        self.open.clients.effect(now, effect);
         match *effect {
             Effect::Execute { request, access, .. } => {
                 // A request from before the recording is not known.

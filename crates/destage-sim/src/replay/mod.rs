@@ -3,6 +3,7 @@
 mod answers;
 mod batches;
 mod causes;
+mod clients;
 mod load;
 mod polled;
 mod requests;

@@ -1,8 +1,8 @@
 //! The load of a recording under another policy: the core in virtual time, with devices as slow as they were.
 //!
-//! Requests of rows come when they came in the recording, whatever became of those before them (open loop). Those of a volume
-//! follow the answers that they followed then (closed loop). Where a limit held writes back in the recording, no more of them wait
-//! at a time than did then, and at a limit no more than at one at about that time: clients send no more before they are answered.
+//! Requests follow the answers that they followed in the recording (closed loop). Where nobody knows what they followed, they
+//! come when they came (open loop). Where a limit held writes back in the recording, no more of them wait at a time than did
+//! then, and at a limit no more than at one at about that time: clients send no more before they are answered.
 //!
 //! A sync takes as long as the recorded one of its time, a fetch as long as that of the same thing. A batch takes as long as the
 //! recorded one of about its size that began at about its time. A read of a volume whose blocks are all there takes as long as it
@@ -239,13 +239,12 @@ impl Run<'_> {
         let is_draining = self.drains && self.core.status().dirty_groups > 0;
         let (began, ended) = (self.load.began.unwrap_or_default(), self.load.ended);
         match () {
-            () if self.load.counts_writes_only && !self.schedule.is_over() => {
+            () if !self.schedule.is_over() => {
                 ended + Span(ended.since(began).0.saturating_mul(LONGER_MAX))
             }
             () if is_draining => ended + DRAIN_MAX,
             // As long after the last arrival as it was.
-            () if self.load.counts_writes_only => ended.max(self.schedule.shifted(ended)),
-            () => ended,
+            () => ended.max(self.schedule.shifted(ended)),
         }
     }
 

@@ -2,14 +2,14 @@
 
 use crate::event::Events;
 use crate::replay::Load;
-use crate::replay::causes::{Moment, THINK_MAX};
+use crate::replay::causes::{CLIENT_THINK_MAX, Cause, Moment, THINK_MAX};
 use crate::replay::load::Arrival;
 use destage_core::Time;
 
 /// The arrivals of a load that have not come.
 ///
-/// Of rows each comes when it came. Of a volume each follows what it followed, at the distance at which it did. After a long
-/// pause it comes when it came, too: whatever it waited for was a time. What is no request comes when it came.
+/// Each follows what it followed, as far as that is known, at the distance at which it did. After a long pause it comes when it
+/// came: whatever it waited for was a time. What is no request comes when it came.
 pub(super) struct Schedule<'l> {
     load: &'l Load,
     due: Events<u32>,
@@ -83,8 +83,8 @@ impl<'l> Schedule<'l> {
         let arrival = &self.load.arrivals[index as usize];
         // What came at a time of its own tells nothing of how far the others are, unless they are further.
         let cause = self.load.causes[index as usize];
-        let is_chained = cause.is_some_and(|cause| cause.gap <= THINK_MAX);
-        if is_chained || !self.load.counts_writes_only || arrival.0 <= self.recorded(now) {
+        let is_chained = cause.is_some_and(|cause| self.is_chained(cause));
+        if is_chained || arrival.0 <= self.recorded(now) {
             self.newest = (now, arrival.0);
         }
         self.has_come[index as usize] = true;
@@ -101,9 +101,14 @@ impl<'l> Schedule<'l> {
             let cause = self.load.causes[index].filter(|cause| cause.moment == moment);
             let Some(cause) = cause.filter(|_| !self.has_come[index]) else { continue };
             let recorded = self.load.arrivals[index].0;
-            let at = if cause.gap <= THINK_MAX { now + cause.gap } else { now.max(recorded) };
+            let at = if self.is_chained(cause) { now + cause.gap } else { now.max(recorded) };
             self.plan(at, index);
         }
+    }
+
+    /// Whether it came because of what it followed, and not at a time of its own.
+    fn is_chained(&self, cause: Cause) -> bool {
+        cause.gap <= if self.load.counts_writes_only { THINK_MAX } else { CLIENT_THINK_MAX }
     }
 
     /// Whether all have come.
@@ -129,7 +134,6 @@ const NONE: u32 = u32::MAX;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::causes::Cause;
     use destage_core::{Span, WaitFor};
 
     fn at(ms: u64) -> Time {
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_each_comes_when_it_came() {
+    fn what_followed_nothing_comes_when_it_came() {
         let mut load = load();
         load.note_subject("serve");
         load.causes = vec![None; 4];
