@@ -12,29 +12,57 @@ use std::collections::{BTreeMap, VecDeque};
 /// How long the devices take.
 pub(super) struct Times {
     syncs: Series,
-    /// By what went to the origin when they began.
-    fetches: BTreeMap<Traffic, Series>,
+    /// By what went to the origin when they began, and by how many there were at a time.
+    fetches: BTreeMap<Traffic, BTreeMap<Crowd, Series>>,
+    /// Whether that counts.
+    is_of_rows: bool,
     /// Reads that had to wait, and those that hit.
     served: [Series; 2],
     /// Those of each thing that was fetched, in order.
-    of_each: HashMap<u64, VecDeque<(Traffic, Span)>>,
+    of_each: HashMap<u64, VecDeque<(Traffic, Crowd, Span)>>,
     batches: Batches,
+}
+
+/// How many fetches are under way at a time, the one that is asked for among them: two to the power of this, and less than twice
+/// as many.
+type Crowd = u32;
+
+/// With fewer of a [`Crowd`], the one of half as many stands for it, too.
+const CROWD_MIN: usize = 32;
+
+fn crowd(count: usize) -> Crowd {
+    count.max(1).ilog2()
 }
 
 impl Times {
     pub(super) fn of(load: &Load) -> Self {
         let batches = Batches::of(load);
-        let mut of_each: HashMap<u64, VecDeque<(Traffic, Span)>> = HashMap::new();
-        let mut fetches: BTreeMap<Traffic, Vec<Timed>> = BTreeMap::new();
-        for fetch in &load.fetches {
+        let is_of_rows = !load.counts_writes_only;
+        let mut found: BTreeMap<Traffic, BTreeMap<Crowd, Vec<(u64, Timed)>>> = BTreeMap::new();
+        for (fetch, count) in load.fetches.iter().zip(under_way(load)) {
             let Some(traffic) = batches.recorded_traffic(&fetch.beside) else { continue };
-            of_each.entry(fetch.identity).or_default().push_back((traffic, fetch.timed.took));
-            fetches.entry(traffic).or_default().push(fetch.timed);
+            let crowd = if is_of_rows { crowd(count) } else { 0 };
+            let of_crowd = found.entry(traffic).or_default().entry(crowd).or_default();
+            of_crowd.push((fetch.identity, fetch.timed));
         }
-        let fetches = fetches.into_iter().map(|(traffic, all)| (traffic, Series::new(all)));
-        let (syncs, fetches) = (Series::new(load.syncs.clone()), fetches.collect());
+        let mut of_each: HashMap<u64, VecDeque<(Traffic, Crowd, Span)>> = HashMap::new();
+        let mut fetches: BTreeMap<Traffic, BTreeMap<Crowd, Series>> = BTreeMap::new();
+        for (traffic, mut crowds) in found {
+            while let Some((crowd, few)) = crowds.pop_last() {
+                if let Some(mut less) = crowds.last_entry().filter(|_| few.len() < CROWD_MIN) {
+                    less.get_mut().extend(few);
+                    continue;
+                }
+                for (identity, timed) in &few {
+                    of_each.entry(*identity).or_default().push_back((traffic, crowd, timed.took));
+                }
+                let series = Series::new(few.into_iter().map(|(_, timed)| timed).collect());
+                fetches.entry(traffic).or_default().insert(crowd, series);
+            }
+        }
+        let syncs = Series::new(load.syncs.clone());
         let served = load.served.clone().map(Series::new);
-        Self { syncs, fetches, served, of_each, batches }
+        Self { syncs, fetches, is_of_rows, served, of_each, batches }
     }
 
     pub(super) fn sync(&mut self, now: Time) -> Span {
@@ -44,17 +72,27 @@ impl Times {
     /// As long as the same thing took when it was fetched in the recording; as one of that time if it was not, or not so often.
     /// An origin that writes a batch at the same time is slower, and one that writes a large one is slow for long: what was
     /// fetched beside such stands only for what is, as long as there is any. Beside a larger one than any that was recorded it takes
-    /// longer by its share.
-    pub(super) fn fetch(&mut self, now: Time, identity: u64, traffic: Traffic) -> Span {
+    /// longer by its share. Rows that are asked for at the same time wait for each other: `count` is of all that are under way then,
+    /// this one among them. (A disk has blocks that wait for each other in its own times.)
+    pub(super) fn fetch(
+        &mut self,
+        now: Time,
+        identity: u64,
+        traffic: Traffic,
+        count: usize,
+    ) -> Span {
         let largest = self.fetches.keys().next_back().copied().unwrap_or(Traffic::NONE);
         let is_beyond = largest > Traffic::NONE && traffic > largest;
         let nearest = self.fetches.iter_mut().min_by_key(|(other, _)| traffic.distance(**other));
-        let Some((&alike, series)) = nearest else { return ASSUMED };
+        let Some((&alike, crowds)) = nearest else { return ASSUMED };
+        let crowd = if self.is_of_rows { crowd(count) } else { 0 };
+        let nearest = crowds.iter_mut().min_by_key(|(other, _)| other.abs_diff(crowd));
+        let Some((&crowd, series)) = nearest else { return ASSUMED };
         let own = self.of_each.get_mut(&identity).and_then(|own| {
-            let first = own.iter().position(|&(traffic, _)| traffic == alike)?;
+            let first = own.iter().position(|it| (it.0, it.1) == (alike, crowd))?;
             own.remove(first)
         });
-        let took = own.map_or_else(|| series.next(now), |(_, took)| took);
+        let took = own.map_or_else(|| series.next(now), |(.., took)| took);
         if is_beyond { Span(took.0.saturating_mul(traffic.times(alike))) } else { took }
     }
 
@@ -76,6 +114,19 @@ impl Times {
     pub(super) fn traffic(&self, size: BatchSize) -> Traffic {
         self.batches.traffic(size)
     }
+}
+
+/// How many fetches were under way when each began, itself among them.
+fn under_way(load: &Load) -> impl Iterator<Item = usize> {
+    let timed = || load.fetches.iter().map(|fetch| fetch.timed);
+    let mut began: Vec<Time> = timed().map(|timed| timed.began).collect();
+    let mut ended: Vec<Time> = timed().map(|timed| timed.began + timed.took).collect();
+    began.sort_unstable();
+    ended.sort_unstable();
+    timed().map(move |timed| {
+        let until = |all: &[Time]| all.partition_point(|at| *at <= timed.began);
+        until(&began).saturating_sub(until(&ended))
+    })
 }
 
 /// Times that are taken one after the other, none twice unless more are needed than there are. One that is asked for later than
@@ -161,7 +212,7 @@ mod tests {
     fn a_fetch_takes_as_long_as_that_of_the_same_thing_did_and_others_as_those_of_their_time() {
         let (ms, at) = (Span::from_millis, Time::from_secs);
         let mut load = Load::default();
-        assert_eq!(Times::of(&load).fetch(at(0), 1, Traffic::NONE), ASSUMED);
+        assert_eq!(Times::of(&load).fetch(at(0), 1, Traffic::NONE, 1), ASSUMED);
         let fetched = |identity, began, took| Fetched {
             identity,
             beside: [].into(),
@@ -171,7 +222,7 @@ mod tests {
         load.fetches =
             vec![fetched(1, 0, 10), fetched(2, 1, 20), fetched(1, 60, 40), fetched(3, 50, 30)];
         let mut times = Times::of(&load);
-        let mut fetch = |second, identity| times.fetch(at(second), identity, Traffic::NONE);
+        let mut fetch = |second, identity| times.fetch(at(second), identity, Traffic::NONE, 1);
         assert_eq!((fetch(5, 2), fetch(6, 1)), (ms(20), ms(10)));
         assert_eq!(fetch(7, 1), ms(40), "its second one");
         // Unknown: the ones of their time, none twice.
@@ -202,7 +253,7 @@ mod tests {
         load.fetches.push(fetched(1, Some(77), 4, 90_000));
         let fetch = |times: &mut Times, identity, beside: Option<u32>| {
             let traffic = times.batches.recorded_traffic(&Vec::from_iter(beside));
-            times.fetch(at(9), identity, traffic.expect("it is known"))
+            times.fetch(at(9), identity, traffic.expect("it is known"), 1)
         };
         // The same thing's own where it was as busy; else one that was, of about that time.
         let mut times = Times::of(&load);
@@ -219,5 +270,35 @@ mod tests {
         assert_eq!(fetch(&mut times, 7, None), ms(20));
         let larger = fetch(&mut times, 7, large);
         assert!(larger >= ms(100), "{larger:?}");
+    }
+
+    #[test]
+    fn rows_take_as_long_as_those_did_that_were_asked_for_among_as_many() {
+        let (ms, at) = (Span::from_millis, Time::from_secs);
+        let mut load = Load::default();
+        let fetched = |identity, second, took| Fetched {
+            identity,
+            beside: [].into(),
+            timed: Timed { began: at(second), took: ms(took) },
+        };
+        // Alone, each at its second; then four at a time.
+        let all = CROWD_MIN as u64;
+        load.fetches.extend((0..all).map(|number| fetched(number, number, 1)));
+        load.fetches.extend((0..4 * all).map(|number| fetched(all + number, 100 + number / 4, 9)));
+        let took = |load: &Load, identity, count| {
+            Times::of(load).fetch(at(150), identity, Traffic::NONE, count)
+        };
+        assert_eq!(
+            (took(&load, 7, 1), took(&load, 7, 4), took(&load, 7, 60)),
+            (ms(1), ms(9), ms(9))
+        );
+        assert_eq!((took(&load, all, 7), took(&load, all, 1)), (ms(9), ms(1)));
+        // A few tell nothing of their own.
+        load.fetches.truncate(CROWD_MIN + 8);
+        assert_eq!(took(&load, 7, 4), ms(1));
+        // The times of a disk have it in them.
+        load.fetches.extend((0..4 * all).map(|number| fetched(all + number, 100 + number / 4, 9)));
+        load.counts_writes_only = true;
+        assert_eq!(took(&load, 7, 4), ms(1));
     }
 }

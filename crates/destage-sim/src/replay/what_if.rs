@@ -99,6 +99,7 @@ pub fn what_if_with(
         clients: load.clients().unwrap_or(usize::MAX),
         is_held_back: false,
         batches: HashMap::new(),
+        fetching: 0,
         is_warm: load.is_warm(began),
         uncounted: 0,
         drains: false,
@@ -146,6 +147,8 @@ struct Run<'l> {
     is_held_back: bool,
     /// Batches on their way.
     batches: HashMap<BatchId, Traffic>,
+    /// Fetches under way.
+    fetching: usize,
     /// The warm-up is over.
     is_warm: bool,
     /// Requests that ended in it.
@@ -311,6 +314,7 @@ impl Run<'_> {
         match *event {
             Event::Synced(upto) => self.tell(Input::Synced { upto, result: Ok(()) }),
             Event::Fetched(unit) => {
+                self.fetching -= 1;
                 let item = unit.0 as usize;
                 let bytes = self.load.sizes[item].max(1);
                 let identity = self.identity(unit);
@@ -540,10 +544,12 @@ impl FrontEnd for Run<'_> {
         let is_whole = self.whole.remove(&unit);
         let identity = self.identity(unit);
         let traffic = self.batches.values().copied().max().unwrap_or(Traffic::NONE);
+        self.fetching += 1;
         let time = if is_whole {
             Span::ZERO
         } else {
-            self.times.fetch(self.schedule.recorded(self.now), identity, traffic)
+            let recorded = self.schedule.recorded(self.now);
+            self.times.fetch(recorded, identity, traffic, self.fetching)
         };
         self.events.plan(self.now + time, Event::Fetched(unit));
     }
