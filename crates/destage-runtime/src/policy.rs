@@ -3,7 +3,7 @@
 use crate::status::PolicyReport;
 use crate::units::{Bytes, Interval};
 use destage_core::{Acknowledge, AtLimit, Mode, OnReject, Order, Policy, Span, When};
-use destage_engine::{WritePolicy, set_dirty_limit};
+use destage_engine::{WritePolicy, commit_on_flush, set_dirty_limit};
 
 /// A policy, or a part of one, that cannot be read or is out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -181,12 +181,19 @@ pub fn describe(policy: &Policy) -> PolicyReport {
 
 /// One line with the policy and both bounds, as the ready line shows it: `write-back, async, d = 0, D = 30s, at limit throttle`.
 pub fn summary(policy: &Policy) -> String {
-    summary_named(acknowledge_name(policy.acknowledge), policy)
+    summary_named(
+        acknowledge_name(policy.acknowledge),
+        &Interval(policy.commit).to_string(),
+        policy,
+    )
 }
 
-/// The same of a volume, whose policies have names by their order as well: `journaled, async, d = 5s, ...`.
+/// The same of a volume, whose policies have names by their order as well, and whose `d` may be a flush: `journaled, async,
+/// d = flush, ...`.
 pub fn volume_summary(policy: &Policy) -> String {
-    summary_named(WritePolicy::of(policy).name(), policy)
+    let is_on_flush = policy.commit == commit_on_flush(policy.staleness);
+    let commit = if is_on_flush { "flush".into() } else { Interval(policy.commit).to_string() };
+    summary_named(WritePolicy::of(policy).name(), &commit, policy)
 }
 
 /// All that is in force, for the head of a report: the policy's line, which is that of [`summary`] or [`volume_summary`], and
@@ -213,11 +220,10 @@ pub fn in_force(line: &str, policy: &Policy) -> String {
 /// Limits from here on limit nothing.
 const NO_LIMIT: u64 = 1 << 60;
 
-fn summary_named(name: &str, policy: &Policy) -> String {
+fn summary_named(name: &str, commit: &str, policy: &Policy) -> String {
     format!(
-        "{name}, {}, d = {}, D = {}, at limit {}{}",
+        "{name}, {}, d = {commit}, D = {}, at limit {}{}",
         when_text(policy.when),
-        Interval(policy.commit),
         Interval(policy.staleness),
         at_limit_name(policy.at_limit),
         if policy.on_reject == OnReject::Stop { ", on reject stop" } else { "" },

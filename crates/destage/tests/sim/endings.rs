@@ -127,6 +127,29 @@ fn an_interrupt_shows_what_there_is_by_then() {
     assert_eq!(output.status.code(), Some(24), "{output:?}");
 }
 
+/// Who applies what is printed must not get half of a search for an advice.
+#[test]
+fn interrupted_advice_says_so_first_and_has_nothing_to_apply() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = rush(folder.path(), 20_000, 100);
+    let advise = ["sim", "advise", "--trace", &trace, "--flash", "128M", "--rpo", "5s"];
+    let output = interrupted(&advise);
+    assert_eq!(output.status.code(), Some(24), "{output:?}");
+    let text = stdout(&output);
+    assert!(text.starts_with("interrupted: "), "{text}");
+    assert!(!text.contains("online:") && !text.contains("to start:"), "{text}");
+    let output = interrupted(&[&advise[..], &["--format", "json"]].concat());
+    assert!(json(&output)["interrupted"]["candidates"].is_u64(), "{output:?}");
+}
+
+#[test]
+fn interrupted_figures_show_those_that_are_done() {
+    let output = interrupted(&["sim", "figure", "all"]);
+    assert_eq!(output.status.code(), Some(24), "{output:?}");
+    let text = stdout(&output);
+    assert!(text.starts_with("figure-4-1: ") && !text.contains("host-15: "), "{text}");
+}
+
 #[test]
 fn an_interrupted_replay_shows_what_was_replayed_by_then() {
     let folder = tempfile::tempdir().expect("a folder can be made");

@@ -3,6 +3,7 @@
 mod charts;
 
 use super::report::csv_line;
+use super::trace;
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use destage_figures::{self as figures, Figure, Line, Table, TraceFigure};
@@ -61,8 +62,14 @@ pub(crate) fn run(args: &FigureArgs) -> Result<(), CliError> {
         }
         Some(name) => Chosen::find(name)?,
     };
-    let reproduced = chosen.reproduce(args)?;
-    if args.check && chosen.reproduce(args)? != reproduced {
+    let asked = chosen.titles().count();
+    let (chosen, reproduced) = chosen.reproduce(args)?;
+    let done = chosen.titles().count();
+    if done == 0 {
+        return trace::verdict();
+    }
+    let is_whole = done == asked;
+    if args.check && is_whole && chosen.clone().reproduce(args)?.1 != reproduced {
         let message = format!("two runs with seed {} differ", args.seed);
         return Err(CliError::new(exit::BUG, message));
     }
@@ -73,7 +80,7 @@ pub(crate) fn run(args: &FigureArgs) -> Result<(), CliError> {
         Output::Svg => print(&reproduced.svg(&chosen)?)?,
         Output::Html => print(&reproduced.html(&chosen)?)?,
     }
-    verdict(&reproduced.numbers)
+    if is_whole { verdict(&reproduced.numbers) } else { trace::verdict() }
 }
 
 fn verdict(numbers: &[Line]) -> Result<(), CliError> {
@@ -208,6 +215,7 @@ fn drawing(chart: &Chart) -> Result<String, CliError> {
 }
 
 /// What is to be reproduced.
+#[derive(Clone, Default)]
 struct Chosen {
     figures: Vec<Figure>,
     on_traces: Vec<TraceFigure>,
@@ -224,21 +232,29 @@ impl Chosen {
         }
     }
 
-    fn reproduce(&self, args: &FigureArgs) -> Result<Reproduced, CliError> {
-        let mut numbers: Vec<_> =
-            self.figures.iter().flat_map(|figure| figure.run(args.seed)).collect();
-        for figure in &self.on_traces {
+    /// What was reproduced, and what came out: all, or what is done when the first interrupt comes.
+    fn reproduce(self, args: &FigureArgs) -> Result<(Self, Reproduced), CliError> {
+        let mut done = Self::default();
+        let mut found = Reproduced { numbers: Vec::new(), tables: Vec::new() };
+        trace::interrupt()?;
+        let until_interrupted = || (!trace::is_interrupted()).then_some(());
+        for (figure, ()) in self.figures.into_iter().zip(std::iter::from_fn(until_interrupted)) {
+            found.numbers.extend(figure.run(args.seed));
+            found.tables.extend(figure.tables(args.seed));
+            done.figures.push(figure);
+        }
+        for (figure, ()) in self.on_traces.into_iter().zip(std::iter::from_fn(until_interrupted)) {
             let Some(folder) = &args.traces else {
                 return Err(CliError::usage(format!(
                     "{} needs the trace {}: name its folder by --traces",
                     figure.name, figure.file
                 )));
             };
-            let found = figure.run(folder);
-            numbers.extend(found.map_err(|error| CliError::new(exit::TRACE_UNUSABLE, error))?);
+            let numbers = figure.run(folder);
+            found.numbers.extend(numbers.map_err(|e| CliError::new(exit::TRACE_UNUSABLE, e))?);
+            done.on_traces.push(figure);
         }
-        let tables = self.figures.iter().flat_map(|figure| figure.tables(args.seed)).collect();
-        Ok(Reproduced { numbers, tables })
+        Ok((done, found))
     }
 
     fn titles(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
