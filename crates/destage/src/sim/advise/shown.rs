@@ -40,7 +40,8 @@ impl Advice<'_> {
                     .into(),
             ];
         }
-        self.sure.iter().map(Sure::to_string).collect()
+        let crashes = "out of order: of simulated devices that begin with an empty cache";
+        self.sure.iter().map(Sure::to_string).chain([crashes.to_owned()]).collect()
     }
 
     fn header() -> [&'static str; 9] {
