@@ -5,6 +5,7 @@ use super::{Advice, Interrupted, Ranked};
 use crate::error::CliError;
 use destage_runtime::exit;
 use destage_runtime::human::{count, seconds};
+use destage_runtime::units::Interval;
 use destage_sim::advise::Sure;
 use destage_sim::report::{Axis, Chart, Mark, Page, Scale, Series};
 
