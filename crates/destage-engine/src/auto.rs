@@ -14,7 +14,7 @@
 //!   their own, until the load has changed for good. So a steady load sees each setting go up and down its few values at most
 //!   once: never more than [`Auto::changes_max`] changes, whatever is measured.
 //! - *Advice.* [`Auto::advise`] names settings that somebody else thinks better. They are tried as one step, as far as the ranges
-//!   and the directions that are not closed let them, before any other. So they are judged as any step is. The same settings are
+//!   let them and no kept step is undone, before any other. So they are judged as any step is. The same settings are
 //!   tried once, and [`ATTEMPTS`] of all that are advised at most, until the load has changed for good.
 //! - *Another load.* When the rate or what is measured under the same settings is another one for two periods, the user's
 //!   settings come back at once, since what was found for one load is not known to be good for the next. Then all is open again,

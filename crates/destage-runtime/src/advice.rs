@@ -1,7 +1,7 @@
 //! `--auto-advice`: a server asks for advice on its own recording.
 //!
 //! Advice is a search with many simulations. So `destage sim advise` runs in a process of its own, which is the same program
-//! once more: one at a time, with one thread, at the lowest priority, within bounds of time and memory. What comes of it the
+//! once more: one at a time, with one thread, behind all other processes, within bounds of time and memory. What comes of it the
 //! server takes as one more step to be tried: see [`crate::auto`].
 
 use crate::child::{Child, SECRETS};
@@ -9,7 +9,7 @@ use crate::memory;
 use crate::units::{Bytes, Interval};
 use destage_core::Span;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Resource, setpriority_process};
+use rustix::process::Resource;
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::fs::File;
@@ -29,10 +29,11 @@ const TAKES_MAX: Duration = Duration::from_secs(600);
 const MEMORY_DIVISOR: u64 = 4;
 /// And so many bytes where nobody knows how much that is.
 const MEMORY_MAX: u64 = 1 << 30;
-/// The least urgent there is.
-const PRIORITY: i32 = 19;
-/// More than an advice ever says, bytes.
-const SAYS_MAX: u64 = 64 << 20;
+/// More than an advice ever says, bytes; and of it is told to people, characters.
+const SAYS_MAX: u64 = 8 << 20;
+const TOLD_MAX: usize = 1_000;
+/// After failures the next advice is asked for later and later, up to this, unless it is later anyway.
+const WAIT_MAX: Span = Span::from_secs(86_400);
 
 /// What the flags of `sim advise` take.
 const RPO: (Span, Span) = (Span::from_millis(100), Span::from_secs(86_400));
@@ -157,14 +158,12 @@ impl Said {
 
 impl Shared {
     fn run(self: Arc<Self>, recordings: Vec<Recording>, server: &dyn Advised) {
-        // This thread's, and so that of the processes that it starts, from their first moment on.
-        if let Err(error) = setpriority_process(None, PRIORITY) {
-            tracing::debug!(%error, "advice is made at the usual priority");
-        }
-        let next = |every: Span| Instant::now() + Duration::from_nanos(every.as_nanos());
-        let mut all: Vec<(Instant, Recording, bool)> =
-            recordings.into_iter().map(|it| (next(it.every), it, false)).collect();
-        while let Some((due, recording, is_failing)) = all.iter_mut().min_by_key(|it| it.0) {
+        let next = |every: Span, failures| {
+            Instant::now() + Duration::from_nanos(waits(every, failures).as_nanos())
+        };
+        let mut all: Vec<(Instant, Recording, u32)> =
+            recordings.into_iter().map(|it| (next(it.every, 0), it, 0)).collect();
+        while let Some((due, recording, failures)) = all.iter_mut().min_by_key(|it| it.0) {
             if self.wait(*due, |_| false).is_over {
                 return;
             }
@@ -173,16 +172,17 @@ impl Shared {
                 return;
             }
             match asked {
-                Ok(()) => *is_failing = false,
-                // What fails once may fail each time.
-                Err(_) if *is_failing => {}
+                Ok(()) => *failures = 0,
                 Err(why) => {
-                    let recording = recording.path.display();
-                    tracing::warn!(%recording, why, "auto: there is no advice; it is asked for again later");
-                    *is_failing = true;
+                    // What fails once may fail each time.
+                    if *failures == 0 {
+                        let recording = recording.path.display();
+                        tracing::warn!(%recording, why, "auto: there is no advice; it is asked for again later");
+                    }
+                    *failures = failures.saturating_add(1);
                 }
             }
-            *due = next(recording.every);
+            *due = next(recording.every, *failures);
         }
     }
 
@@ -191,8 +191,10 @@ impl Shared {
         let place = &recording.place;
         let Some(question) = server.question(place) else { return Ok(()) };
         match self.advice(recording, question) {
+            // Somebody has set something else meanwhile, or switched it off.
+            Ok(_) if server.question(place) != Some(question) => Ok(()),
             Ok(said) => {
-                let why = said.reason.join(" ");
+                let why = cut(said.reason.join(" "));
                 tracing::info!(place, why, "auto: advised is '{}'", said.online);
                 server.advise(place, Ok(said.words()))
             }
@@ -230,13 +232,18 @@ impl Shared {
         }
         let code = self.run_to_end(command)?;
         if code == 0 {
-            return serde_json::from_slice(&said(out).map_err(text)?)
-                .map_err(|error| format!("destage sim advise has said something else: {error}"));
+            let found: Said = serde_json::from_slice(&said(out).map_err(text)?)
+                .map_err(|error| format!("destage sim advise has said something else: {error}"))?;
+            let is_advice = !found.words().is_empty() && found.online.len() <= TOLD_MAX;
+            return is_advice
+                .then_some(found)
+                .ok_or_else(|| "destage sim advise has advised nothing".into());
         }
         let log = said(log).map_err(text)?;
         let log = String::from_utf8_lossy(&log);
         let last = log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        Err(format!("destage sim advise ended with {code}: {}", last.trim_start_matches("error: ")))
+        let last = cut(last.trim_start_matches("error: ").to_owned());
+        Err(format!("destage sim advise ended with {code}: {last}"))
     }
 
     /// Its exit code.
@@ -262,6 +269,7 @@ impl Shared {
             let memory = memory::usable_bytes().map_or(MEMORY_MAX, |all| all / MEMORY_DIVISOR);
             child.limit(Resource::Cpu, TAKES_MAX.as_secs());
             child.limit(Resource::Data, memory);
+            child.limit(Resource::Fsize, SAYS_MAX);
             child.limit(Resource::Core, 0);
             state.child = Some(child);
         }
@@ -294,6 +302,20 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic ends the process: see the program's `main`.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long after an advice the next one is asked for, if so many of the last ones failed: twice as long for each.
+fn waits(every: Span, failures: u32) -> Span {
+    let most = WAIT_MAX.max(every);
+    Span(every.0.saturating_mul(1 << failures.min(32))).min(most)
+}
+
+/// No more of it than people read.
+fn cut(text: String) -> String {
+    match text.char_indices().nth(TOLD_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }
 
@@ -366,7 +388,7 @@ mod tests {
     #[test]
     fn what_is_asked_and_what_is_advised_is_passed_on_again_and_again() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo \"$@\" $RAYON_NUM_THREADS $DESTAGE_PASSWORD $(nice) >> asked\n\
+        let script = "echo \"$@\" $RAYON_NUM_THREADS $DESTAGE_PASSWORD >> asked\n\
                       echo '{\"online\": \"destage block policy journaled linger=5ms\", \"reason\": [\"why\"], \"x\": 1}'";
         let (_adviser, advised) = asking(&folder, script, Some(ROWS_ASKED));
         for _ in 0..2 {
@@ -377,7 +399,7 @@ mod tests {
         let flags = "--trace=/some/run --rpo=5s --front=data --ram=64M";
         let first = asked.lines().next().unwrap();
         let ends = format!("--ends-with={}", process::id());
-        assert_eq!(first, format!("sim advise --format=json {flags} {ends} 1 19"));
+        assert_eq!(first, format!("sim advise --format=json {flags} {ends} 1"));
     }
 
     #[test]
@@ -403,9 +425,58 @@ mod tests {
             assert_eq!(why, "destage sim advise ended with 17: the trace has no times");
         }
         let folder = tempfile::tempdir().unwrap();
-        let (_adviser, advised) = asking(&folder, "echo what", Some(ROWS_ASKED));
-        let why = advised.recv_timeout(LIMIT).unwrap().1.unwrap_err();
-        assert!(why.contains("something else"), "{why}");
+        for (says, told) in [
+            ("echo what", "something else"),
+            ("echo '{\"online\": \"destage policy\", \"reason\": []}'", "advised nothing"),
+            // A pipe that is never full, and yet bounded.
+            ("exec cat /dev/zero", "ended with 153"),
+        ] {
+            let (_adviser, advised) = asking(&folder, says, Some(ROWS_ASKED));
+            let why = advised.recv_timeout(LIMIT).unwrap().1.unwrap_err();
+            assert!(why.contains(told), "{says}: {why}");
+        }
+    }
+
+    #[test]
+    fn after_failures_it_is_asked_for_later_and_later() {
+        let (second, day) = (Span::from_secs(1), Span::from_secs(86_400));
+        let all = [0, 1, 3, 60].map(|failures| waits(second, failures));
+        assert_eq!(all, [second, Span::from_secs(2), Span::from_secs(8), day]);
+        let week = Span::from_secs(7 * 86_400);
+        assert_eq!((waits(week, 0), waits(week, 9)), (week, week));
+        assert_eq!(
+            (cut("short".into()), cut("ä".repeat(1_001)).chars().count()),
+            ("short".into(), 1_003)
+        );
+    }
+
+    /// A server whose user changes it while the search is under way.
+    struct Changing(Sender<Told>, std::sync::atomic::AtomicU64);
+
+    impl Advised for Changing {
+        fn question(&self, _: &str) -> Option<Question> {
+            let asked = self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let staleness = Span::from_secs(if asked == 0 { 30 } else { 2 });
+            Some(Question { staleness, ..ROWS_ASKED })
+        }
+
+        fn advise(&self, place: &str, advice: Result<Vec<String>, String>) -> Result<(), String> {
+            self.0.send((place.to_owned(), advice)).map_err(|error| error.to_string())
+        }
+    }
+
+    #[test]
+    fn what_was_asked_about_something_else_is_dropped() {
+        let script = "echo '{\"online\": \"destage policy '$5'\", \"reason\": []}'";
+        let program = ["/bin/sh", "-c", script, "sh"].map(OsString::from).into();
+        let (sender, advised) = unbounded();
+        let server = Arc::new(Changing(sender, Default::default()));
+        let recording =
+            Recording { place: "v".into(), path: "/run".into(), every: Span::from_millis(10) };
+        let _adviser = Adviser::start_with(program, vec![recording], server).unwrap().unwrap();
+        // The fifth argument is --rpo: that of the first search is another one.
+        let (_, words) = advised.recv_timeout(LIMIT).unwrap();
+        assert_eq!(words, Ok(vec!["--rpo=2s".to_owned()]));
     }
 
     #[test]

@@ -122,10 +122,15 @@ impl AutoPilot {
                 return Ok(());
             }
         };
-        self.advice = Some(words.join(" "));
+        let all = words.join(" ");
         let mut words = words;
         words.retain(|word| ["linger=", "batch="].iter().any(|part| word.starts_with(part)));
-        machine.advise(Knobs::of(&policy::change(policy, &words)?));
+        let changed = policy::change(policy, &words);
+        self.advice = Some(match &changed {
+            Ok(_) => all,
+            Err(error) => format!("none: {error}"),
+        });
+        machine.advise(Knobs::of(&changed?));
         Ok(())
     }
 
@@ -338,6 +343,7 @@ mod tests {
         let last = pilot.report(&set).unwrap().last.unwrap();
         assert!(last.starts_with("linger 20ms -> 80ms is tried as advised: the origin"), "{last}");
         assert!(pilot.advise(&set, words("linger=soon")).is_err());
+        assert!(told(&pilot).unwrap().starts_with("none: "), "{:?}", told(&pilot));
         assert_eq!(pilot.advise(&set, Err("there is no recording".into())), Ok(()));
         assert_eq!(told(&pilot).unwrap(), "none: there is no recording");
         pilot.switch(Time::ZERO, None, &set);

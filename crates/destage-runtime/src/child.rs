@@ -3,16 +3,17 @@
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getppid, kill_process,
-    kill_process_group, prlimit, set_parent_process_death_signal, waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, getppid, kill_process,
+    kill_process_group, prlimit, set_parent_process_death_signal, setpriority_process, waitid,
+    waitpid,
 };
 use std::convert::Infallible;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// How long a command may go on that has been asked to end.
 const END_MAX: Duration = Duration::from_secs(10);
@@ -98,6 +99,8 @@ impl Child {
             Ok(_) => Ok(started),
             Err(error) => {
                 started.kill();
+                // Nobody else waits for it.
+                let _ = waitpid(Some(pid), WaitOptions::empty());
                 Err(error)
             }
         }
@@ -163,6 +166,21 @@ pub fn end_with(parent: u32) -> io::Result<()> {
     }
     Err(io::Error::other(format!("process {parent} does not wait for this one")))
 }
+
+/// Has all other processes come before this one: at the processors, and where memory is short and one must be killed.
+pub fn give_way() {
+    if let Err(error) = setpriority_process(None, PRIORITY) {
+        tracing::debug!(%error, "this process has the usual priority");
+    }
+    if let Err(error) = fs::write("/proc/self/oom_score_adj", KILLED_FIRST) {
+        tracing::debug!(%error, "this process is not the first to be killed where memory is short");
+    }
+}
+
+/// The least urgent there is.
+const PRIORITY: i32 = 19;
+/// The most that the kernel takes.
+const KILLED_FIRST: &str = "1000";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic ends the process: see the program's `main`.

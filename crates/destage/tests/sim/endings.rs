@@ -96,12 +96,12 @@ fn interrupted(arguments: &[&str]) -> Output {
     let pid = child.id().to_string();
     let sent = Command::new("kill").args(["-INT", &pid]).status().expect("kill is there");
     assert!(sent.success());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while child.try_wait().expect("it can be asked").is_none() {
-        assert!(Instant::now() < deadline, "it ends soon after the signal");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.wait_with_output().expect("it has ended")
+    // What it says may be more than a pipe holds.
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let output =
+        ended.recv_timeout(Duration::from_secs(20)).expect("it ends soon after the signal");
+    output.expect("it has ended")
 }
 
 #[test]
@@ -148,6 +148,40 @@ fn interrupted_figures_show_those_that_are_done() {
     assert_eq!(output.status.code(), Some(24), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("table-2-1: ") && !text.contains("host-15: "), "{text}");
+}
+
+/// The search of a server comes after all other work, and goes first where memory is short.
+#[test]
+fn a_search_for_a_server_gives_way_and_is_for_the_server_that_started_it_alone() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let trace = folder.path().join("trace").display().to_string();
+    // Nobody writes into it: the search waits.
+    assert!(Command::new("mkfifo").arg(&trace).status().expect("mkfifo is there").success());
+    let advise = |parent: u32| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_destage"));
+        let flags = ["sim", "advise", "--trace", &trace, "--flash", "128M", "--rpo", "5s"];
+        command.args(flags).arg(format!("--ends-with={parent}"));
+        command
+    };
+    let mut search = advise(std::process::id()).spawn().expect("the program starts");
+    let of = |file: &str| {
+        let path = format!("/proc/{}/{file}", search.id());
+        std::fs::read_to_string(path).expect("it runs")
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // Behind the name: the state is the first field, the nice value the seventeenth.
+    let nice = |stat: &str| stat.rsplit(") ").next()?.split(' ').nth(16).map(str::to_owned);
+    while of("oom_score_adj").trim() != "1000" || nice(&of("stat")).as_deref() != Some("19") {
+        assert!(Instant::now() < deadline, "{} {}", of("oom_score_adj"), of("stat"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    search.kill().expect("it can be killed");
+    search.wait().expect("it ends");
+    // The first process of all is not the one that started this.
+    let refused = advise(1).output().expect("the program starts");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("process 1 does not wait for this one"), "{said}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::file;
 use crate::output::{print, print_json};
 use crate::values::{bytes, interval};
 use destage_core::{Span, Time};
-use destage_runtime::child::end_with;
+use destage_runtime::child::{end_with, give_way};
 use destage_runtime::exit;
 use destage_runtime::human::seconds;
 use destage_runtime::policy::when_text;
@@ -185,6 +185,7 @@ struct Ranked<'a> {
 /// Runs the candidates and shows their ranking.
 pub(crate) fn run(args: &AdviseArgs) -> Result<(), CliError> {
     if let Some(parent) = args.ends_with {
+        give_way();
         end_with(parent).map_err(|error| CliError::usage(format!("--ends-with: {error}")))?;
     }
     // Before a long trace is read.
