@@ -62,8 +62,8 @@ pub const fn client_of(request: RequestId) -> ClientId {
     ClientId((request.0 >> NUMBER_BITS) as u32)
 }
 
-/// Whose requests of rows nobody waits for.
-pub const NOBODY: ClientId = ClientId(u32::MAX);
+/// Whose requests of rows nobody waits for yet.
+pub const PREFETCH_CLIENT: ClientId = ClientId(u32::MAX);
 
 /// Whether a recording is of a volume, by its subject.
 pub fn is_of_volume(subject: &str) -> bool {

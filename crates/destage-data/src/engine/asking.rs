@@ -8,14 +8,14 @@
 //! and locked, holds only as long as nothing else happens.
 
 use destage_core::{Access, ClientId, Lsn, Refusal, RequestId, WaitFor};
-use destage_record::{NOBODY, client_of, request_of};
+use destage_record::{client_of, request_of};
 
 /// Requests for rows that nobody waits for yet carry this client number.
-pub(super) const PREFETCH_CLIENT: u32 = NOBODY.0;
+pub(super) const PREFETCH_CLIENT: u32 = destage_record::PREFETCH_CLIENT.0;
 
 /// Whether nobody waits for this request.
 pub(super) fn is_prefetch(request: RequestId) -> bool {
-    client_of(request) == NOBODY
+    client_of(request).0 == PREFETCH_CLIENT
 }
 
 /// What became of an access.

@@ -5,7 +5,7 @@
 
 use super::causes::{Cause, Moment};
 use destage_core::{Access, ClientId, Core, Effect, Input, Lsn, RequestId, Time, UnitId};
-use destage_record::{NOBODY, client_of};
+use destage_record::{PREFETCH_CLIENT, client_of};
 use hashbrown::HashMap;
 
 /// Finds what they followed while a recording of rows is read.
@@ -43,7 +43,7 @@ impl Clients {
         arrival: u32,
         units: &[UnitId],
     ) -> Option<Cause> {
-        if !self.is_of_rows || client_of(request) == NOBODY {
+        if !self.is_of_rows || client_of(request) == PREFETCH_CLIENT {
             return None;
         }
         self.waiting.insert(request, (arrival, units.first().copied()));
@@ -111,14 +111,13 @@ impl Clients {
 mod tests {
     use super::*;
     use destage_core::Span;
-
-    const REQUESTS: u64 = 1 << 32;
+    use destage_record::request_of;
 
     #[test]
     fn a_request_follows_the_answer_to_its_clients_last_one_or_what_it_was_sent_with() {
         let at = |ms| Time::from_secs(1) + Span::from_millis(ms);
         let mut clients = Clients::of(true);
-        let request = |client: u64, number| RequestId(client * REQUESTS + number);
+        let request = |client, number| request_of(ClientId(client), number);
         let followed = |cause: Option<Cause>| {
             cause.map(|cause| (cause.arrival, cause.moment, cause.gap.0 / 1_000_000))
         };
@@ -143,7 +142,7 @@ mod tests {
         assert_eq!(asks(&mut clients, 10, 2, 5, 4), Some((3, Moment::Told, 3)), "not its answer");
         clients.effect(at(11), &executes(1, 3));
         assert_eq!(asks(&mut clients, 13, 1, 6, 5), Some((2, Moment::Executed, 2)));
-        let nobody = u64::from(NOBODY.0);
+        let nobody = PREFETCH_CLIENT.0;
         assert_eq!(asks(&mut clients, 14, nobody, 7, 6), None);
         assert_eq!(asks(&mut clients, 15, nobody, 8, 7), None);
         let mut others = Clients::of(false);
