@@ -2,11 +2,14 @@
 
 use crate::harness::{Client, Database, Launch, PATIENCE, Reply, Scratch, Server, eventually};
 use std::thread;
+use std::time::Duration;
 
 const ROWS: usize = 200;
 const VALUE: usize = 200_000;
-const CLIENTS: usize = 64;
-const READS: usize = 32;
+const CLIENTS: usize = 32;
+const READS: usize = 16;
+/// Replies pile up for so long before their clients read them.
+const PILING: Duration = Duration::from_millis(200);
 /// Of the most that was resident beyond what a server with a full cache has, what may be left.
 const LEFT_MAX: f64 = 0.2;
 
@@ -27,6 +30,7 @@ fn reads(mut client: Client, first: usize) {
             let key = format!("big:{}", (first * 7 + round * 13 + read) % ROWS);
             client.send(&["HGETALL", &key]).expect("it is sent");
         }
+        thread::sleep(PILING);
         for _ in 0..READS {
             assert!(matches!(client.receive(), Ok(Reply::Array(_))));
         }
